@@ -252,12 +252,13 @@ fn by_socket(run: &Run, joins: bool) -> Row {
 fn by_ring(run: &Run, reads: bool) -> Row {
     let area = area(FrameForm { frames: 4096, size: FrameSize::Half }).expect("an area");
     let interface = index(INTERFACE).expect("the interface");
-    let mut device = XdpDevice::open(&area, interface, 0, CopyMode::Copy).expect("AF_XDP");
+    let mut device = XdpDevice::open(&area, interface, 1, CopyMode::Copy).expect("AF_XDP");
     let mut program = EarlyDrop::attach(interface, Request::Auto).expect("a program");
     let page = upcall_shm::quota_page::Owner::new(program.map_quota_page().expect("a page"));
     let page = page.expect("a page");
     page.set_action(1, upcall_shm::quota_page::Action::Redirect { socket: 0 });
-    program.insert_socket(0, device.socket()).expect("a socket");
+    let socket = device.sockets().next().expect("one queue");
+    program.insert_socket(0, socket).expect("a socket");
     let mut free: Vec<u32> = (0..4096).collect();
     device.supply(&mut free).expect("frames");
     program

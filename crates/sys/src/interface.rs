@@ -30,6 +30,14 @@ pub fn name(index: u32) -> Result<String, OsError> {
     name.map_err(OsError::of("ioctl(SIOCGIFNAME)"))
 }
 
+/// How many queues the interface receives by now, at least 1. Opens a socket. Does not block.
+///
+/// # Errors
+/// `ENODEV` without such an interface, `EMFILE`.
+pub fn receive_queues(name: &str) -> Result<u32, OsError> {
+    crate::ethtool::receive_queues(name)
+}
+
 /// The kernel takes these requests on any socket.
 fn any_socket() -> Result<OwnedFd, OsError> {
     socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)

@@ -45,6 +45,7 @@ pub mod descriptors;
 #[cfg(feature = "xdp")]
 pub mod early_drop;
 mod error;
+mod ethtool;
 #[cfg(test)]
 mod forked;
 pub mod frame_file;

@@ -11,7 +11,6 @@
 //! ```
 
 mod change;
-mod driver;
 mod files;
 mod place;
 #[cfg(test)]

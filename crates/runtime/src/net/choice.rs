@@ -21,7 +21,7 @@ pub enum Redirect {
 /// The device that [`choose`] opened.
 #[derive(Debug)]
 pub enum Chosen {
-    /// The caller inserts [`XdpDevice::socket`] into the XDP program.
+    /// The caller inserts [`XdpDevice::sockets`] into the XDP program.
     Xdp(Box<XdpDevice>),
     /// Works without a program.
     PacketRing(Box<PacketRingDevice>),
@@ -49,21 +49,17 @@ pub struct Choice {
     pub reason: String,
 }
 
-/// Opens `queue` of the interface in the best way that works: AF_XDP without a copy, AF_XDP with
-/// one (native or generic, as the program is), the rings of a packet socket, UDP sockets.
-/// Allocates, and asks the kernel about the interface.
+/// Opens the interface in the best way that works: AF_XDP without a copy, AF_XDP with one (native
+/// or generic, as the program is), the rings of a packet socket, UDP sockets. AF_XDP has all the
+/// receive queues that the interface has by now. Allocates, and asks the kernel about the
+/// interface.
 ///
 /// # Errors
 /// That of the packet socket, unless only the right for it is missing.
-pub fn choose(
-    area: &Arc<Area>,
-    interface: u32,
-    queue: u32,
-    redirect: Redirect,
-) -> Result<Choice, DeviceError> {
+pub fn choose(area: &Arc<Area>, interface: u32, redirect: Redirect) -> Result<Choice, DeviceError> {
     let why = match redirect {
         Redirect::Missing => "no XDP program of the interface redirects frames to a socket".into(),
-        Redirect::Attached => match xdp(area, interface, queue) {
+        Redirect::Attached => match xdp(area, interface) {
             Ok(choice) => return Ok(choice),
             Err(why) => why,
         },
@@ -82,11 +78,17 @@ pub fn choose(
 }
 
 /// AF_XDP, without a copy if that works; or why it does not work.
-fn xdp(area: &Arc<Area>, interface: u32, queue: u32) -> Result<Choice, String> {
-    let open = |mode| XdpDevice::open(area, interface, queue, mode);
-    let chosen = |device, reason| Choice { device: Chosen::Xdp(Box::new(device)), reason };
+fn xdp(area: &Arc<Area>, interface: u32) -> Result<Choice, String> {
     let all = interface::all().unwrap_or_default();
-    let attached = all.into_iter().find(|of| of.index == interface).and_then(|of| of.xdp);
+    let found = all.into_iter().find(|of| of.index == interface);
+    let queues = found.as_ref().map_or(Ok(1), |of| interface::receive_queues(&of.name));
+    let queues = queues.map_err(|error| format!("its queues are not known ({error})"))?;
+    let open = |mode| XdpDevice::open(area, interface, queues, mode);
+    let chosen = |device, reason| {
+        let of = if queues > 1 { format!(", {queues} queues") } else { String::new() };
+        Choice { device: Chosen::Xdp(Box::new(device)), reason: format!("{reason}{of}") }
+    };
+    let attached = found.and_then(|of| of.xdp);
     let is_generic = attached.is_some_and(|program| program.mode == XdpMode::Generic);
     let (kind, why_copy) = if is_generic {
         // A socket without a copy would bind, and get nothing from such a program.
@@ -95,7 +97,7 @@ fn xdp(area: &Arc<Area>, interface: u32, queue: u32) -> Result<Choice, String> {
         match open(CopyMode::Zero) {
             Ok(device) => {
                 let reason = "AF_XDP without a copy: the driver uses the frames itself";
-                return Ok(chosen(device, reason.into()));
+                return Ok(chosen(device, reason.to_owned()));
             }
             Err(error) => ("native", format!("the driver cannot do without ({error})")),
         }

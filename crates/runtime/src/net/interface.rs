@@ -39,7 +39,7 @@ use super::program::{Program, ProgramError, flow_slot};
 use super::xdp::XdpDevice;
 use super::{Quota, Spread};
 
-/// The number of the AF_XDP socket in the program.
+/// The number of the AF_XDP socket of queue 0 in the program. Those of the other queues follow.
 const SOCKET: u32 = 0;
 
 /// The most flows of an interface: the slots of the program, less some for quotas.
@@ -110,13 +110,15 @@ pub struct UdpInterface {
 #[derive(Debug)]
 struct Steering {
     program: Program,
+    /// How many AF_XDP sockets it has.
+    queues: u32,
     /// The kernel socket of each flow, and its keys in the program.
     sockets: Vec<Option<(UdpSocket, Vec<Destination>)>>,
 }
 
 impl UdpInterface {
-    /// Opens the interface `name`, whose packets come in one receive queue, with an XDP program of
-    /// its own. Blocks for about 0.1 s, in which the kernel verifies the program. Allocates.
+    /// Opens the interface `name` with an XDP program of its own, and all the receive queues that
+    /// it has by now. Blocks for about 0.1 s, in which the kernel verifies the program. Allocates.
     ///
     /// # Errors
     /// See [`InterfaceError`].
@@ -144,18 +146,22 @@ impl UdpInterface {
         };
         let area = area(FrameForm { frames, size: FrameSize::Half })?;
         // The program sends packets of flows to an AF_XDP socket. No other device would get them.
-        let Choice { device, reason } = choose(&area, found.index, 0, Redirect::Attached)?;
+        let Choice { device, reason } = choose(&area, found.index, Redirect::Attached)?;
         let Chosen::Xdp(device) = device else {
             return Err(InterfaceError::NoAfXdp { name: name.to_owned(), reason });
         };
-        program.insert_socket(SOCKET, device.socket()).map_err(InterfaceError::Os)?;
+        let mut queues = SOCKET;
+        for socket in device.sockets() {
+            program.insert_socket(queues, socket).map_err(InterfaceError::Os)?;
+            queues += 1;
+        }
         let mode = match (program.mode(), program.native_refusal()) {
             (Mode::Native, _) => "the program runs in the driver".to_owned(),
             (_, Some(refusal)) => format!("the program runs after the driver ({refusal})"),
             (_, None) => "the program runs after the driver".to_owned(),
         };
         let sockets = (0..flows_max).map(|_| None).collect();
-        let steering = Steering { program, sockets };
+        let steering = Steering { program, queues, sockets };
         let mut port = Port::new(area, device, frames / 2);
         // Without frames in its fill ring the first packets would be lost.
         port.receive(Instant::ZERO, &mut Vec::new())?;
@@ -307,8 +313,10 @@ impl Steering {
 impl Drop for Steering {
     fn drop(&mut self) {
         (0..).take(self.sockets.len()).for_each(|slot| self.end(slot));
-        // No error is known. The socket is closed next.
-        let _ = self.program.remove_socket(SOCKET);
+        for socket in SOCKET..self.queues {
+            // No error is known. The socket is closed next.
+            let _ = self.program.remove_socket(socket);
+        }
     }
 }
 

@@ -1,195 +1,115 @@
-//! A queue of an interface by AF_XDP.
+//! All receive queues of an interface by AF_XDP.
+//!
+//! A socket of AF_XDP gets the packets of one receive queue, and the interface spreads packets over
+//! its queues. So a device has a socket for each queue. They share the area: each free frame is in
+//! the fill ring of one of them. Everything is sent by the queue 0, so that packets of a flow stay
+//! in their order.
 
 use super::device::{Area, Device, DeviceError};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use upcall_core::time::Instant;
-use upcall_shm::frames::xdp_ring::{Consumer, Entries, Producer, RingPlaces};
-use upcall_shm::frames::{Descriptor, FrameForm};
-use upcall_sys::OsError;
-use upcall_sys::af_xdp::{CopyMode, RingMemory, XdpSocket};
+use upcall_shm::frames::Descriptor;
+use upcall_sys::af_xdp::CopyMode;
 
-/// Frames that the kernel sends in one call.
-const FRAMES_PER_CALL: usize = 32;
+mod queue;
 
-/// A device over an AF_XDP socket. Frames arrive once an XDP program redirects them to
-/// [`XdpDevice::socket`].
+use queue::XdpQueue;
+
+/// A device over AF_XDP sockets. Frames arrive once an XDP program redirects them to
+/// [`XdpDevice::sockets`].
 #[derive(Debug)]
 pub struct XdpDevice {
-    fill: Producer<RingMemory>,
-    received: Consumer<RingMemory>,
-    transmit: Producer<RingMemory>,
-    completion: Consumer<RingMemory>,
-    socket: XdpSocket,
-    form: FrameForm,
-    /// Frames in the transmit ring or at the driver.
-    sending: usize,
-    /// The error of a wake-up that the next call returns, because the frames were taken. An
-    /// interface that is down may come up again.
-    late: Option<OsError>,
-    /// The kernel says only once that the interface is gone.
-    gone: Option<OsError>,
-    _area: Arc<Area>,
+    /// At least one.
+    queues: Vec<Queue>,
+    /// Where the next look for frames begins, so that no queue is passed over.
+    first: usize,
+    scratch: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    queue: XdpQueue,
+    /// Frames that it has to receive into.
+    receiving: usize,
 }
 
 impl XdpDevice {
-    /// Opens `queue` of the interface. No ring can be full: each has more entries than the area
-    /// has frames. Allocates.
+    /// Opens the queues 0 to `queues - 1` of the interface; 0 counts as 1. Allocates.
     ///
     /// # Errors
-    /// As [`XdpSocket::open`] and [`XdpSocket::bind`].
+    /// As [`XdpSocket::open`](upcall_sys::af_xdp::XdpSocket::open) and
+    /// [`XdpSocket::bind`](upcall_sys::af_xdp::XdpSocket::bind).
     pub fn open(
         area: &Arc<Area>,
         interface: u32,
-        queue: u32,
+        queues: u32,
         mode: CopyMode,
     ) -> Result<XdpDevice, DeviceError> {
-        let form = area.form();
-        let entries = (form.frames + 1).next_power_of_two();
-        let socket = XdpSocket::open(area.memory(), form.size as u32, entries)?;
-        let place = |ring: &RingMemory, holds| {
-            let at = ring.offsets();
-            let (producer, consumer) = (at.producer, at.consumer);
-            let places = RingPlaces { producer, consumer, flags: at.flags, entries: at.entries };
-            (ring.clone(), places, (holds, ring.entries()), form)
+        let open = |number| -> Result<Queue, DeviceError> {
+            let queue = XdpQueue::open(area, interface, number, mode)?;
+            Ok(Queue { queue, receiving: 0 })
         };
-        let produce = |ring, holds| {
-            let (memory, places, entries, form) = place(ring, holds);
-            Producer::new(memory, places, entries, form)
-        };
-        let consume = |ring, holds| {
-            let (memory, places, entries, form) = place(ring, holds);
-            Consumer::new(memory, places, entries, form)
-        };
-        let fill = produce(socket.fill(), Entries::Addresses)?;
-        let received = consume(socket.receive(), Entries::Descriptors)?;
-        let transmit = produce(socket.transmit(), Entries::Descriptors)?;
-        let completion = consume(socket.completion(), Entries::Addresses)?;
-        socket.bind(interface, queue, mode)?;
-        let _area = area.clone();
-        let (sending, late, gone) = (0, None, None);
-        Ok(XdpDevice {
-            fill,
-            received,
-            transmit,
-            completion,
-            socket,
-            form,
-            sending,
-            late,
-            gone,
-            _area,
-        })
+        let queues = (0..queues.max(1)).map(open).collect::<Result<_, _>>()?;
+        let scratch = Vec::with_capacity(area.form().frames as usize);
+        Ok(XdpDevice { queues, first: 0, scratch })
     }
 
-    /// The socket, for the XDP program.
-    pub fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-
-    /// Makes the kernel send what waits, while it asks for that. One system call per 32 frames.
-    fn wake_transmit(&mut self) {
-        for _ in 0..=self.sending / FRAMES_PER_CALL {
-            if !self.transmit.needs_wakeup() {
-                return;
-            }
-            match self.socket.wake_transmit() {
-                Ok(()) => return,
-                // More frames wait.
-                Err(error) if error.is_would_block() => {}
-                // `take_sent` calls again.
-                Err(error) if upcall_sys::af_xdp::is_busy(error) => return,
-                Err(error) => {
-                    self.late = Some(error);
-                    return;
-                }
-            }
-        }
+    /// The sockets for the XDP program, that of queue 0 first.
+    pub fn sockets(&self) -> impl ExactSizeIterator<Item = BorrowedFd<'_>> {
+        self.queues.iter().map(|queue| queue.queue.socket())
     }
 }
 
 impl Device for XdpDevice {
+    /// Gives all queues as many frames as each other, so that a queue with much traffic gets more.
     fn supply(&mut self, free: &mut Vec<u32>) -> Result<(), DeviceError> {
-        while let Some(&frame) = free.last() {
-            if !self.fill.push(Descriptor { frame, offset: 0, length: 0 })? {
-                break;
-            }
-            free.pop();
+        let receiving: usize = self.queues.iter().map(|queue| queue.receiving).sum();
+        let each = (receiving + free.len()).div_ceil(self.queues.len());
+        for Queue { queue, receiving } in &mut self.queues {
+            let share = each.saturating_sub(*receiving).min(free.len());
+            self.scratch.clear();
+            self.scratch.extend(free.drain(free.len() - share..));
+            let supplied = queue.supply(&mut self.scratch);
+            *receiving += share - self.scratch.len();
+            free.append(&mut self.scratch);
+            supplied?;
         }
-        self.fill.publish();
         Ok(())
     }
 
     fn receive(&mut self, _: Instant, parts: &mut Vec<Descriptor>) -> Result<(), DeviceError> {
+        let count = self.queues.len();
         let before = parts.len();
-        while parts.len() < parts.capacity()
-            && let Some(part) = self.received.take()?
-        {
-            parts.push(part);
+        let mut woken = Ok(false);
+        for at in 0..count {
+            let Queue { queue, receiving } = &mut self.queues[(self.first + at) % count];
+            let taken = queue.take(parts)?;
+            *receiving = receiving.saturating_sub(taken);
+            if taken == 0 && parts.len() < parts.capacity() {
+                // A queue without frames must not wait until the others have no packets.
+                woken = queue.wake_receive().and_then(|wakes| Ok(woken? || wakes));
+            }
         }
+        self.first = (self.first + 1) % count;
         if parts.len() > before {
-            self.received.release();
             return Ok(());
         }
-        if let Some(error) = self.gone.or(self.late.take()) {
-            return Err(error.into());
-        }
-        if self.fill.needs_wakeup() {
-            return Ok(self.socket.wake_receive()?);
-        }
-        // No ring tells that the interface is gone.
-        self.gone = self.socket.check().err();
-        self.gone.map_or(Ok(()), |error| Err(error.into()))
+        self.queues.iter_mut().try_for_each(|queue| queue.queue.failed())?;
+        if woken? { Ok(()) } else { self.queues[0].queue.check() }
     }
 
     fn transmit(&mut self, _: Instant, parts: &[Descriptor]) -> Result<usize, DeviceError> {
-        if let Some(error) = self.gone.or(self.late.take()) {
-            return Err(error.into());
-        }
-        let mut taken = 0;
-        for part in parts {
-            if let Err(fault) = part.check(self.form, "transmit batch") {
-                if taken == 0 {
-                    return Err(fault.into());
-                }
-                break;
-            }
-            if !self.transmit.push(*part)? {
-                break;
-            }
-            taken += 1;
-        }
-        self.transmit.publish();
-        self.sending += taken;
-        self.wake_transmit();
-        Ok(taken)
+        self.queues[0].queue.transmit(parts)
     }
 
     fn take_sent(&mut self, frames: &mut Vec<u32>, most: usize) -> Result<(), DeviceError> {
-        let mut taken = 0;
-        while taken < most
-            && let Some(part) = self.completion.take()?
-        {
-            frames.push(part.frame);
-            taken += 1;
-        }
-        self.completion.release();
-        self.sending = self.sending.saturating_sub(taken);
-        if taken == 0 && self.sending > 0 {
-            self.wake_transmit();
-        }
-        match self.gone.or(self.late) {
-            Some(error) if taken == 0 => {
-                self.late = None;
-                Err(error.into())
-            }
-            _ => Ok(()),
-        }
+        self.queues[0].queue.take_sent(frames, most)
     }
 
     fn drops(&mut self) -> Result<Option<u64>, DeviceError> {
-        let found = self.socket.statistics()?;
-        Ok(Some(found.receive_dropped + found.receive_ring_full))
+        let drops = self.queues.iter().map(|queue| queue.queue.drops());
+        drops.sum::<Result<u64, _>>().map(Some)
     }
 }

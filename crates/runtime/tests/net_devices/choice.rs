@@ -12,7 +12,7 @@ fn the_choice_says_why() {
     in_own_network("choice::the_choice_says_why", &[], || {
         veth();
         let (area, ours) = (area(FORM).unwrap(), index("ours").unwrap());
-        let Choice { device, reason } = choose(&area, ours, 0, Redirect::Missing).unwrap();
+        let Choice { device, reason } = choose(&area, ours, Redirect::Missing).unwrap();
         assert!(matches!(device, Chosen::PacketRing(_)), "{reason}");
         assert_eq!(
             reason,
@@ -23,11 +23,11 @@ fn the_choice_says_why() {
             (Request::Generic, "AF_XDP with one copy, generic: its XDP program runs after the"),
         ] {
             let _program = EarlyDrop::attach(ours, request).unwrap();
-            let Choice { device, reason } = choose(&area, ours, 0, Redirect::Attached).unwrap();
+            let Choice { device, reason } = choose(&area, ours, Redirect::Attached).unwrap();
             assert!(matches!(device, Chosen::Xdp(_)) && reason.starts_with(expected), "{reason}");
             assert_eq!(reason.contains("EOPNOTSUPP"), request == Request::Native, "{reason}");
             // The queue has a socket now.
-            let second = choose(&area, ours, 0, Redirect::Attached).unwrap();
+            let second = choose(&area, ours, Redirect::Attached).unwrap();
             let Choice { device: second, reason } = second;
             assert!(matches!(second, Chosen::PacketRing(_)), "{reason}");
             assert!(
@@ -36,7 +36,7 @@ fn the_choice_says_why() {
             );
             drop(device);
         }
-        let error = choose(&area, 9999, 0, Redirect::Attached).unwrap_err();
+        let error = choose(&area, 9999, Redirect::Attached).unwrap_err();
         assert!(matches!(error, DeviceError::Down(_)), "{error}");
     });
 }
@@ -47,7 +47,7 @@ fn without_rights_there_are_udp_sockets() {
     let without = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
     in_own_network("choice::without_rights_there_are_udp_sockets", &without, || {
         let area = area(FORM).unwrap();
-        let Choice { device, reason } = choose(&area, 1, 0, Redirect::Attached).unwrap();
+        let Choice { device, reason } = choose(&area, 1, Redirect::Attached).unwrap();
         assert!(matches!(device, Chosen::Udp(_)), "{reason}");
         let refused = "packet sockets do not work here (socket(AF_PACKET)";
         assert!(reason.starts_with("UDP sockets: AF_XDP does not work here ("), "{reason}");

@@ -28,7 +28,8 @@ pub struct Interface {
     pub is_up: bool,
     /// Whether it leads to this machine itself.
     pub is_loopback: bool,
-    /// Its receive queues.
+    /// The most receive queues that it can have. [`receive_queues`](super::receive_queues) tells
+    /// how many are in use.
     pub receive_queues: u32,
     /// Its transmit queues.
     pub transmit_queues: u32,

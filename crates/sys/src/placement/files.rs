@@ -75,7 +75,7 @@ impl Files {
         }
         match number(&folder.join("type")) {
             Some(ARPHRD_LOOPBACK) => "loopback".to_owned(),
-            _ => super::driver::of(&self.interface).unwrap_or_default(),
+            _ => crate::ethtool::driver(&self.interface).unwrap_or_default(),
         }
     }
 
