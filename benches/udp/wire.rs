@@ -74,13 +74,18 @@ impl Wire {
     }
 
     /// Has the kernel process the packets that come to us in a thread of its own on `cpu`, and
-    /// returns that thread. The kernel has such threads only for an interface with an XDP program,
-    /// or with generic receive offload, which this turns on if `with_offload`.
+    /// returns that thread. The kernel has such threads only for an interface with an XDP program.
+    /// `with_offload`: or with generic receive offload, for packets of an interface without TSO.
     pub fn process_in_thread(&self, cpu: u32, with_offload: bool) -> NapiThread {
         if with_offload {
-            let mut ethtool = Command::new("ethtool");
-            let status = ethtool.args(["-K", INTERFACE, "gro", "on"]).status();
-            assert!(status.is_ok_and(|status| status.success()), "ethtool(8) fails");
+            let mut ours = Command::new("ethtool");
+            ours.args(["-K", INTERFACE, "gro", "on"]);
+            let mut theirs = self.inside("ethtool");
+            theirs.args(["-K", "theirs", "tso", "off"]);
+            for mut command in [ours, theirs] {
+                let status = command.status();
+                assert!(status.is_ok_and(|status| status.success()), "ethtool(8) fails");
+            }
         }
         // Nobody restores the old value: the interface goes with the bench.
         let _ = placement::set_threaded(INTERFACE, true).expect("threaded NAPI");

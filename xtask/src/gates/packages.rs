@@ -11,7 +11,7 @@ pub const GATE: Gate =
 
 /// Each program that a test or a gate calls, and its Debian package. A test that needs the program
 /// names it in its `#[ignore = "needs ..."]`.
-pub const PROGRAMS: [(&str, &str); 23] = [
+pub const PROGRAMS: [(&str, &str); 24] = [
     ("ffmpeg", "ffmpeg"),
     ("strace", "strace"),
     ("perf", "linux-perf"),
@@ -22,6 +22,7 @@ pub const PROGRAMS: [(&str, &str); 23] = [
     ("setcap", "libcap2-bin"),
     ("chrt", "util-linux"),
     ("ip", "iproute2"),
+    ("ethtool", "ethtool"),
     ("ping", "iputils-ping"),
     ("sysctl", "procps"),
     ("tmux", "tmux"),
