@@ -64,8 +64,7 @@ fn play(role: &[&str]) {
         "count" => streams::count(number(1).into()),
         "steady" => streams::send_steadily(number(1) as usize, number(2).into()),
         "stamps" => pacing::stamps(number(1).into()),
-        "flood" => packets::flood(number(1) as usize, number(2).into(), false),
-        "flood-joined" => packets::flood(number(1) as usize, number(2).into(), true),
+        "flood" => packets::flood(number(1) as usize, number(2).into()),
         other => panic!("unknown role {other}"),
     }
 }

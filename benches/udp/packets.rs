@@ -19,7 +19,8 @@
 //!
 //! Senders on this machine leave the checksum to the interface, and the wire is virtual. So no path
 //! sums a payload: the kernel trusts the mark of the packet, and a flow the sum of its addresses.
-//! In `joined` up to 64 datagrams cross the wire as one packet, which no wire of copper does. The
+//! The sender hands over runs of datagrams (`UDP_SEGMENT`), which its kernel takes apart before the
+//! wire. In `joined` up to 64 datagrams cross the wire as one packet, as on no real wire. The
 //! ratio to `ring` shows how far a path is from a floor that no receiver can reach.
 
 use std::fmt;
@@ -173,9 +174,11 @@ struct Run {
 }
 
 fn run(way: Way, kernel: Kernel, payload_bytes: u32, seconds: u64) -> Row {
-    let role = if way == Way::Joined { "flood-joined" } else { "flood" };
-    let sender = format!("{role} {payload_bytes} {seconds}");
+    let sender = format!("flood {payload_bytes} {seconds}");
     let run = Run { wire: Wire::lay(1500), kernel, sender };
+    if way == Way::Joined {
+        run.wire.carry_joined();
+    }
     match way {
         Way::Recvmmsg => by_socket(&run, false),
         Way::Joined => by_socket(&run, true),
@@ -318,13 +321,12 @@ fn by_flow(run: &Run, apart: bool) -> Row {
 }
 
 /// The role of the sender: floods for `seconds`, and prints how many datagrams it sent.
-pub fn flood(payload_bytes: usize, seconds: u64, joins: bool) {
+pub fn flood(payload_bytes: usize, seconds: u64) {
     let socket = UdpSocket::bind((THEIRS, 0).into()).expect("a socket");
     socket.connect((OURS, PORT).into()).expect("a peer");
     let mut batch = SendBatch::new(64, payload_bytes);
-    if joins {
-        batch.join_runs();
-    }
+    // The kernel makes packets of a run in one call. Most cross the wire one by one (`Wire::lay`).
+    batch.join_runs();
     let payload = vec![7; payload_bytes];
     let end = now() + Span::from_secs(seconds);
     let mut sent = 0;

@@ -54,6 +54,8 @@ impl Wire {
             // No traffic but that of the bench.
             ip(&mut command(), &format!("link set {interface} addrgenmode none"));
             ip(&mut command(), &format!("address add {address}/24 dev {interface}"));
+            // A packet that the kernel joined is taken apart before the wire.
+            ip(&mut command(), &format!("link set {interface} gso_max_segs 1"));
             ip(&mut command(), &format!("link set {interface} up"));
         }
         // The kernel puts a new queue into use with a delay, and drops frames till then.
@@ -71,6 +73,11 @@ impl Wire {
             }
         }
         wire
+    }
+
+    /// Lets a packet that the kernel joined cross the wire towards us as it is.
+    pub fn carry_joined(&self) {
+        ip(&mut self.inside("ip"), "link set theirs gso_max_segs 65535");
     }
 
     /// Has the kernel process the packets that come to us in a thread of its own on `cpu`, and

@@ -25,6 +25,9 @@ use crate::run::steal::steal_ns;
 const LEAD_NS: u64 = 200_000_000;
 /// From the end to the last count of a process.
 const COUNTS_WITHIN: Duration = Duration::from_secs(30);
+/// How long one program may keep the CPU from another. Each receiver is promised that a packet
+/// is done within a period: `(cost + 2 * quantum) / share`.
+const QUANTUM: &str = "200us";
 /// The command, where others see that it has the CPU.
 const COMMAND: &str = "upcall bench livelock";
 
@@ -135,7 +138,7 @@ impl Bench {
 
     fn start_daemon(&self) -> Result<Option<OwnDaemon>, Failure> {
         let cpu = self.place.receivers_cpu.to_string();
-        let words = ["--cpus", &cpu, "--cpu-limit", "95%", "--switch-cost", "20us"];
+        let words = ["--cpus", &cpu, "--cpu-limit", "97%", "--switch-cost", "20us"];
         own_daemon::start(&self.socket, &words.map(str::to_owned))
     }
 
@@ -155,7 +158,7 @@ impl Bench {
             let mut exec = Command::new("taskset");
             exec.args(["--cpu-list", &self.place.senders_cpu.to_string(), &self.program, "exec"]);
             exec.args(["--cpu", &cpu.to_string(), "--socket"]).arg(&self.socket);
-            exec.args(["--share", &format!("{}%", receiver.share), "--"]);
+            exec.args(["--share", &format!("{}%", receiver.share), "--quantum", QUANTUM, "--"]);
             exec.arg(inside.get_program()).args(inside.get_args());
             exec
         } else {

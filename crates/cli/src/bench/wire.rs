@@ -9,7 +9,8 @@
 //! receivers nothing. RPS stands for a network card that interrupts the receivers' CPU.
 //!
 //! Buffers of sockets and queues have the kernel's default sizes. The interfaces have one queue and
-//! the default offloads of veth: no checksum is computed, and nothing joins datagrams.
+//! the default offloads of veth, so no checksum is computed. Datagrams that a sender hands over
+//! together cross the wire one by one (`gso_max_segs`), and nothing joins them.
 
 use std::io::Write as _;
 use std::net::Ipv4Addr;
@@ -66,6 +67,7 @@ impl Wire {
             // No traffic but that of the senders.
             ip(&format!("-n {namespace} link set {interface} addrgenmode none"))?;
             ip(&format!("-n {namespace} address add {address}/24 dev {interface}"))?;
+            ip(&format!("-n {namespace} link set {interface} gso_max_segs 1"))?;
             ip(&format!("-n {namespace} link set {interface} up"))?;
         }
         ip(&format!("-n {tx} neigh add {ADDRESS} lladdr {HARDWARE_ADDRESS} dev tx0"))?;

@@ -1,7 +1,8 @@
 //! A sender: packets at a rate, constant or with exponential times between them.
 //!
-//! It sleeps to absolute times. All packets that are due go with one system call, so a flood costs
-//! few calls.
+//! It sleeps to absolute times. All packets that are due go with one system call, and the kernel
+//! makes them in one go (`UDP_SEGMENT`). So one CPU sends a flood of some 100,000 a second and more.
+//! They cross the wire one by one (`bench::wire`).
 
 use std::net::SocketAddr;
 use std::time::Duration;
