@@ -25,6 +25,7 @@
 //! | [`readiness`] | waiting until descriptors are readable or writable |
 //! | [`io_uring`], [`io_epoll`] | watching thousands of descriptors, by io_uring or by epoll |
 //! | [`select`] | watching descriptors with select(2), for comparison |
+//! | [`wake_socket`] | waking a process that may be hostile, by a descriptor |
 //! | [`transfer`] | non-blocking reads and writes of bytes |
 //! | [`descriptors`] | the limit of open descriptors |
 //! | [`machine`] | a description of this machine |
@@ -69,5 +70,6 @@ pub mod schedule;
 pub mod select;
 pub mod transfer;
 pub mod udp;
+pub mod wake_socket;
 
 pub use error::OsError;
