@@ -8,7 +8,16 @@
 //!   (1) push ... (privately)
 //!   (2) publish: N_write   -- Rel/Acq -->     (3) take: copies the word, checks, returns it
 //!   (5) push: room         <-- Acq/Rel --     (4) release: N_read
+//!
+//!   (8) fence                                 (6) arm: wanted = what it has taken, and one more
+//!   (9) must_notify: wanted reached?              fence
+//!                                             (7) N_write: something there?
 //! ```
+//!
+//! A reader that found nothing may sleep after (6) and (7). One of the two fences comes first:
+//! either (7) finds what (2) stored, or (9) finds what (6) stored. `wanted` is a number of
+//! descriptors, as `N_write`, so only the publication that reaches it notifies. The reader resets
+//! nothing, and the writer writes no line of the reader.
 //!
 //! The word of a slot is written by the writer alone, and the reader copies it once. A peer may
 //! write any index and any word. Then a call returns a [`PeerFault`], and the caller closes the
@@ -21,13 +30,14 @@
 //! | 0..64 | magic, version, generation, slots, frames, bytes of a frame, 2 reserved | creator, before sharing |
 //! | 64..128 | `N_write`, 7 reserved | writer |
 //! | 128..192 | `N_read`, 7 reserved | reader |
-//! | 192.. | slots: frame (4 bytes), offset (2), length (2) | writer |
+//! | 192..256 | wanted, 7 reserved | reader that arms |
+//! | 256.. | slots: frame (4 bytes), offset (2), length (2) | writer |
 
 use super::descriptor::{Descriptor, FrameForm};
-use crate::edge::{Edge, ordering};
+use crate::edge::{Edge, barrier, ordering};
 use crate::words::{Kind, LINE_BYTES, Words};
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
-use Ordering::{Acquire, Relaxed, Release};
+use Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::mem::{offset_of, size_of};
 
 #[cfg(loom)]
@@ -38,7 +48,7 @@ mod loom_tests;
 mod tests;
 
 /// Version of this layout.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 
 /// The most slots of a queue.
 pub const SLOTS_MAX: u32 = 1 << 16;
@@ -53,6 +63,8 @@ struct Header {
     identity: Identity,
     written: IndexLine,
     read: IndexLine,
+    /// Apart from the line of `read`, which changes with each release.
+    wanted: IndexLine,
 }
 
 #[repr(C, align(64))]
@@ -73,10 +85,11 @@ struct IndexLine {
 }
 
 const _: () = {
-    assert!(size_of::<Header>() == 3 * LINE_BYTES);
+    assert!(size_of::<Header>() == 4 * LINE_BYTES);
     assert!(offset_of!(Header, identity.reserved) == 48);
     assert!(offset_of!(Header, written) == 64);
     assert!(offset_of!(Header, read) == 128);
+    assert!(offset_of!(Header, wanted) == 192);
     assert!(offset_of!(IndexLine, reserved) == 8);
 };
 
@@ -86,6 +99,7 @@ const FRAMES: usize = offset_of!(Header, identity.frames) / 8;
 const FRAME_BYTES: usize = offset_of!(Header, identity.frame_bytes) / 8;
 const WRITTEN: usize = offset_of!(Header, written.index) / 8;
 const READ: usize = offset_of!(Header, read.index) / 8;
+const WANTED: usize = offset_of!(Header, wanted.index) / 8;
 const DATA: usize = size_of::<Header>() / 8;
 
 /// Words of a queue with `slots`.
@@ -154,7 +168,7 @@ impl<W: AsRef<[AtomicU64]>> Queue<W> {
     /// The queue was already written.
     pub fn writer(self) -> Result<Writer<W>, LayoutError> {
         self.words.check_unused(KIND, |word| word == WRITTEN)?;
-        Ok(Writer { queue: self, written: 0, read: 0 })
+        Ok(Writer { queue: self, written: 0, read: 0, looked: 0 })
     }
 
     /// Becomes the reader. There is one, from the first descriptor on.
@@ -162,7 +176,7 @@ impl<W: AsRef<[AtomicU64]>> Queue<W> {
     /// # Errors
     /// The queue was already read.
     pub fn reader(self) -> Result<Reader<W>, LayoutError> {
-        self.words.check_unused(KIND, |word| word == READ)?;
+        self.words.check_unused(KIND, |word| word == READ || word == WANTED)?;
         Ok(Reader { queue: self, written: 0, read: 0 })
     }
 
@@ -214,7 +228,7 @@ fn check_slots(found: u64) -> Result<u32, LayoutError> {
 
 /// Whether a word of the header is reserved.
 const fn is_reserved(word: usize) -> bool {
-    word > FRAME_BYTES && word != WRITTEN && word != READ
+    word > FRAME_BYTES && word != WRITTEN && word != READ && word != WANTED
 }
 
 /// The end that hands frames over.
@@ -225,6 +239,8 @@ pub struct Writer<W> {
     written: u64,
     /// As last loaded.
     read: u64,
+    /// What was written at the last [`Writer::must_notify`].
+    looked: u64,
 }
 
 impl<W: AsRef<[AtomicU64]>> Writer<W> {
@@ -254,6 +270,24 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     #[inline]
     pub fn publish(&mut self) {
         self.queue.publish(WRITTEN, self.written);
+    }
+
+    /// Whether the reader armed and must be woken, because of what was published since the last
+    /// call. Call it after [`Writer::publish`]. A fence and a load; nothing if nothing was pushed.
+    #[inline]
+    #[must_use = "a reader that sleeps must be woken"]
+    pub fn must_notify(&mut self) -> bool {
+        let before = core::mem::replace(&mut self.looked, self.written);
+        if before == self.written {
+            return false;
+        }
+        // Pairs with the fence in `Reader::arm`. If that one comes first, the load below finds what
+        // the reader wants. If this one does, the reader finds what was published.
+        barrier(Edge::FrameNotifyFence, SeqCst);
+        // Relaxed: hands nothing over. The reader may have written any number.
+        let wanted = self.queue.words.load(WANTED, Relaxed);
+        // Behind `before`, and not behind `written`.
+        self.written.wrapping_sub(wanted) < self.written.wrapping_sub(before)
     }
 }
 
@@ -293,5 +327,19 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     #[inline]
     pub fn release(&mut self) {
         self.queue.publish(READ, self.read);
+    }
+    /// Asks the writer to say so ([`Writer::must_notify`]) once it publishes something, and looks
+    /// again. `true`: there is something to take already, and the writer may say so or not. A
+    /// store, a fence and a load.
+    ///
+    /// # Errors
+    /// The writer wrote an impossible index.
+    pub fn arm(&mut self) -> Result<bool, PeerFault> {
+        // Relaxed: hands nothing over.
+        self.queue.words.store(WANTED, self.read.wrapping_add(1), Relaxed);
+        // Pairs with the fence in `Writer::must_notify`, which tells why.
+        barrier(Edge::FrameArmFence, SeqCst);
+        let written = self.queue.load(WRITTEN);
+        Ok(self.queue.pending(written, self.read)? > 0)
     }
 }

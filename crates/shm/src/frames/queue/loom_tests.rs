@@ -6,6 +6,7 @@
 use super::super::FrameSize;
 use super::*;
 use crate::edge::{check, each_breaks};
+use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use std::sync::Arc;
 
@@ -64,6 +65,72 @@ fn reuse() {
     reader.join().unwrap();
 }
 
+/// A reader sleeps if it finds nothing, after it armed. The writer publishes two descriptors, each
+/// alone, and wakes it as `must_notify` says. The wake-up is a socket: it stays until it is taken.
+fn sleep() {
+    let (mut writer, mut reader) = ends(2);
+    let socket = Arc::new((Mutex::new(0), Condvar::new()));
+    let receiver = socket.clone();
+    let writer = thread::spawn(move || {
+        for frame in 0..2 {
+            assert!(writer.push(part(frame)).unwrap());
+            writer.publish();
+            if writer.must_notify() {
+                *socket.0.lock().unwrap() += 1;
+                socket.1.notify_one();
+            }
+        }
+    });
+    let mut woken = 0;
+    for frame in 0..2 {
+        loop {
+            if let Some(found) = reader.take().unwrap() {
+                assert_eq!(found, part(frame));
+                break;
+            }
+            // As `UdpFlow::arm`: what woke before is taken first.
+            woken += core::mem::take(&mut *receiver.0.lock().unwrap());
+            if !reader.arm().unwrap() {
+                let mut wakes = receiver.0.lock().unwrap();
+                while *wakes == 0 {
+                    wakes = receiver.1.wait(wakes).unwrap();
+                }
+            }
+        }
+    }
+    writer.join().unwrap();
+    woken += *receiver.0.lock().unwrap();
+    assert!(woken <= 2, "woken more than once for a descriptor");
+}
+
+/// A mutant: looks first, and then arms.
+fn arm_after_the_look() {
+    let (mut writer, mut reader) = ends(1);
+    let writer = thread::spawn(move || {
+        assert!(writer.push(part(0)).unwrap());
+        writer.publish();
+        writer.must_notify()
+    });
+    let is_there = reader.take().unwrap().is_some();
+    let _ = reader.arm();
+    let is_woken = writer.join().unwrap();
+    assert!(is_there || is_woken, "slept through");
+}
+
+#[test]
+fn no_descriptor_is_slept_through() {
+    check(None, sleep);
+}
+
+#[test]
+fn the_look_comes_after_the_wish() {
+    let found = std::panic::catch_unwind(|| check(None, arm_after_the_look));
+    let found = found.expect_err("loom found nothing");
+    let text = found.downcast_ref::<String>().map(String::as_str);
+    let text = text.or(found.downcast_ref::<&str>().copied()).unwrap_or("");
+    assert!(text.contains("slept through"), "{text}");
+}
+
 #[test]
 fn a_published_descriptor_brings_its_frame() {
     check(None, hand_over);
@@ -81,5 +148,7 @@ fn no_ordering_can_be_weaker() {
         (Edge::FrameIndexLoad, hand_over, "not handed over"),
         (Edge::FrameIndexStore, reuse, "used too early"),
         (Edge::FrameIndexLoad, reuse, "used too early"),
+        (Edge::FrameNotifyFence, sleep, "deadlock"),
+        (Edge::FrameArmFence, sleep, "deadlock"),
     ]);
 }
