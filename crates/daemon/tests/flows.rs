@@ -11,7 +11,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use upcall_daemon::server::{Config, Daemon, DaemonEvent, Stopper};
-use upcall_runtime::net::{FlowCause, FlowForm, FlowRequest, OpenFlowError, Quota, Share, UdpFlow};
+use upcall_runtime::net::{
+    FlowCause, FlowError, FlowForm, FlowRequest, OpenFlowError, Quota, Share, UdpFlow,
+};
 use upcall_runtime::status::status;
 use upcall_shm::wire::{FlowReply, FlowShare, MESSAGE_BYTES_MAX, OpenFlow, ToDaemon, ToDomain};
 use upcall_sys::local::{Connection, Received};
@@ -150,10 +152,11 @@ fn request(port: u16) -> FlowRequest {
 }
 
 /// The memory of a flow in the hands of a program that does not use the library: the area and the
-/// four queues. The flow ends with the connection.
+/// four queues, and the socket of wake-ups. The flow ends with the connection.
 struct Raw {
     connection: Connection,
     memory: Vec<SharedMapping>,
+    _wake: OwnedFd,
 }
 
 impl Raw {
@@ -170,14 +173,15 @@ impl Raw {
         connection.send(&ToDaemon::OpenFlow(request).encode(), &[]).unwrap();
         assert!(wait_until(connection.as_fd(), Direction::Readable, None).unwrap());
         let mut buffer = [0; MESSAGE_BYTES_MAX];
-        let Received { len, fds } = connection.receive(&mut buffer).unwrap();
+        let Received { len, mut fds } = connection.receive(&mut buffer).unwrap();
         let reply = ToDomain::decode(&buffer[..len]).unwrap();
         assert!(matches!(reply, ToDomain::Flow(FlowReply::Opened(_))), "{reply:?}");
         let map = |fd: OwnedFd| {
             let bytes = rustix::fs::fstat(&fd).unwrap().st_size;
             SharedMapping::from_fd(fd, usize::try_from(bytes).unwrap()).unwrap()
         };
-        Raw { connection, memory: fds.into_iter().map(map).collect() }
+        let _wake = fds.pop().unwrap();
+        Raw { connection, memory: fds.into_iter().map(map).collect(), _wake }
     }
 
     /// Whether the daemon has closed the flow.
@@ -260,6 +264,51 @@ fn a_program_that_writes_garbage_loses_its_own_flow_only() {
         let is_broken = |line: &String| line.contains("it broke a queue of its flow");
         assert!(said.iter().any(is_broken), "{said:#?}");
         assert!(said.iter().any(|line| line.contains("8192 of 8192 frames are free")), "{said:#?}");
+    });
+}
+
+#[test]
+#[ignore = "needs root, ip, unshare and nsenter: an interface in its own network"]
+fn a_program_that_waits_is_woken_and_learns_the_end() {
+    in_own_network("a_program_that_waits_is_woken_and_learns_the_end", || {
+        let _peers = network();
+        let served = Served::start();
+        let peer = SocketAddr::new(THEIRS.parse().unwrap(), ECHO);
+        let mut bytes = [0; 64];
+        let mut exchange = |flow: &mut UdpFlow, number: u64| {
+            assert!(flow.send(&number.to_ne_bytes(), peer).unwrap());
+            // It is shown what was sent, too. The wait would be for good without a wake-up.
+            while flow.receive(&mut bytes).unwrap().is_none() {
+                assert!(flow.wait(None).unwrap());
+            }
+            assert_eq!(bytes[..8], number.to_ne_bytes());
+        };
+        let mut flow = UdpFlow::open(&served.socket, &request(5004)).unwrap();
+        // The echo server is there.
+        let mut looks = 0;
+        wait_for("the first echo", || {
+            if looks % 500 == 0 {
+                assert!(flow.send(&[0; 8], peer).unwrap());
+            }
+            looks += 1;
+            flow.flush();
+            flow.receive(&mut [0; 8]).unwrap().is_some()
+        });
+        (1..=200).for_each(|number| exchange(&mut flow, number));
+        // Nothing remains of flows that end: one stays, so that the interface does.
+        let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let flows = || status(&served.socket).unwrap().flows.len();
+        let before = descriptors();
+        for number in 0..50 {
+            let mut other = UdpFlow::open(&served.socket, &request(5005)).unwrap();
+            exchange(&mut other, number);
+            drop(other);
+            wait_for("the end of the flow", || flows() == 1);
+        }
+        wait_for("the descriptors", || descriptors() == before);
+        run("ip link del ours");
+        assert_eq!(flow.wait(None), Err(FlowError::Closed));
+        served.end();
     });
 }
 

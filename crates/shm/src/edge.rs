@@ -105,8 +105,8 @@ pub(crate) enum Edge {
     /// Frame queue: an index, as stored and as loaded.
     FrameIndexStore,
     FrameIndexLoad,
-    /// Frame queue: the writer's fence between an index and its look at what is wanted. The fence of
-    /// a reader that arms, before it looks at the index.
+    /// Frame queue: the writer's fence between an index and its look at what is wanted. The fence
+    /// of a reader that arms, before it looks at the index.
     FrameNotifyFence,
     FrameArmFence,
     /// AF_XDP ring: an index, as stored and as loaded.

@@ -105,6 +105,8 @@ fn shown() -> Vec<(&'static str, String, String)> {
         FastError FastError::Panicked;
         FifoRefusal FifoRefusal::new(62, OsError::new("sched_setscheduler", 1));
         FlowError FlowError::TooLong { bytes: 2000, most: 1920 };
+        FlowError FlowError::Closed;
+        FlowError FlowError::Os(os);
         FolderError FolderError::Os {
             folder: "/run".into(),
             error: std::io::ErrorKind::PermissionDenied.into(),

@@ -21,8 +21,9 @@ use super::session::SessionEnd;
 use crate::network::report::NetworkReport;
 use crate::network::{Asker, Closed, FlowRefusal};
 
-/// Descriptors of a flow, twice five for a moment and the kernel socket, and of a new interface.
-const DESCRIPTORS: u64 = 24;
+/// Descriptors of a flow, twice five for a moment, two of wake-ups and the kernel socket, and of a
+/// new interface.
+const DESCRIPTORS: u64 = 26;
 
 impl Daemon {
     pub(super) fn open_flow(&mut self, session: u64, request: &OpenFlow) -> Result<(), SessionEnd> {
@@ -96,7 +97,7 @@ impl Daemon {
             receive_slots: form.receive_slots,
             transmit_slots: form.transmit_slots,
         };
-        let fds: [BorrowedFd<'_>; 5] = memory.fds();
+        let fds: [BorrowedFd<'_>; 6] = memory.fds();
         self.send(session, &ToDomain::Flow(FlowReply::Opened(opened)), &fds)
     }
 

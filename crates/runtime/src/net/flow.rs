@@ -1,6 +1,7 @@
 //! The program's end of a UDP flow: datagrams in frames, by four queues (rtu-1996 §7.2).
 //!
-//! A handler has it and calls it at each upcall. No call blocks, allocates, or makes a system call.
+//! A handler has it and calls it at each upcall. No call here blocks, allocates, or makes a system
+//! call. Who does not look in each period waits ([`wait`]).
 //! The owner of the interface ([`super::Owner`]) has the other end, in the same process or in the
 //! daemon. The owner checks all that comes from here, and this end all that comes from the owner.
 //!
@@ -10,6 +11,8 @@
 //!   (3) release: the owner's again        (6) send: to a peer
 //!                (7) flush: shows the owner what was released and sent
 //! ```
+
+mod wait;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,6 +27,7 @@ use upcall_shm::{LayoutError, PeerFault};
 use upcall_sys::OsError;
 use upcall_sys::local::Connection;
 use upcall_sys::memfd::{MapError, SharedMapping};
+use upcall_sys::wake_socket::WakeReceiver;
 
 use super::device::{Area, DeviceError};
 
@@ -145,9 +149,10 @@ pub struct Outgoing {
 
 /// The program's end of a flow, for receiving and sending.
 ///
-/// Nothing wakes the program: a handler calls [`UdpFlow::take`] in each period, and there is no
-/// descriptor to wait on. Event-driven code takes a kernel socket instead. A payload may be longer
-/// than a packet to its peer may be: then [`UdpFlow::take`] returns [`NoteKind::TooLong`].
+/// A handler calls [`UdpFlow::take`] in each period, and nothing wakes it. Event-driven code
+/// watches the descriptor of the flow ([`UdpFlow::arm`]), and a thread may block
+/// ([`UdpFlow::wait`]). A payload may be longer than a packet to its peer may be: then
+/// [`UdpFlow::take`] returns [`NoteKind::TooLong`].
 #[derive(Debug)]
 pub struct UdpFlow {
     local: SocketAddr,
@@ -156,6 +161,8 @@ pub struct UdpFlow {
     received: Writer<Ring>,
     transmit: Writer<Ring>,
     transmitted: Reader<Ring>,
+    /// Where the owner wakes the program after it armed.
+    wake: WakeReceiver,
     /// Frames that the program may fill.
     free: VecDeque<u32>,
     payload_bytes_max: u16,
@@ -173,7 +180,7 @@ impl UdpFlow {
     pub(super) fn attach(
         local: SocketAddr,
         (area, alive): (Arc<Area>, Option<Arc<()>>),
-        rings: Rings,
+        (rings, wake): (Rings, WakeReceiver),
         generation: u64,
         free: impl IntoIterator<Item = u32>,
     ) -> Result<UdpFlow, FlowError> {
@@ -185,6 +192,7 @@ impl UdpFlow {
             received: attach(rings.received)?.writer()?,
             transmit: attach(rings.transmit)?.writer()?,
             transmitted: attach(rings.transmitted)?.reader()?,
+            wake,
             free: free.into_iter().collect(),
             payload_bytes_max: payload_bytes_max(form.size),
             area,
@@ -411,6 +419,10 @@ pub enum FlowError {
     Layout(LayoutError),
     /// There is no memory for the queues.
     Map(MapError),
+    /// The owner closed the flow, or has ended.
+    Closed,
+    /// The kernel refused a descriptor for wake-ups.
+    Os(OsError),
 }
 
 impl fmt::Display for FlowError {
@@ -423,6 +435,8 @@ impl fmt::Display for FlowError {
             FlowError::Fault(fault) => fault.fmt(f),
             FlowError::Layout(error) => error.fmt(f),
             FlowError::Map(error) => error.fmt(f),
+            FlowError::Closed => f.write_str("the owner closed the flow"),
+            FlowError::Os(error) => error.fmt(f),
         }
     }
 }

@@ -3,8 +3,9 @@
 //! ```text
 //!   client (no domain)                            daemon
 //!   OpenFlow        ------------------------->    (binds the address on its interface)
-//!                   <-------------------------    Opened with five descriptors: frames, receive,
-//!                                                 received, transmit, transmitted; or Refused
+//!                   <-------------------------    Opened with six descriptors: frames, receive,
+//!                                                 received, transmit, transmitted, and the socket
+//!                                                 of wake-ups; or Refused
 //! ```
 //!
 //! A connection has one flow at most. The flow is closed when the connection is.
@@ -23,7 +24,7 @@ const REFUSED: u32 = 81;
 pub(super) const REPLIES: core::ops::RangeInclusive<u32> = OPENED..=REFUSED;
 
 /// How many descriptors come with [`FlowReply::Opened`].
-pub const FLOW_DESCRIPTORS: usize = 5;
+pub const FLOW_DESCRIPTORS: usize = 6;
 
 /// How many datagrams a flow gets (docs/decisions/0024-network.md, section 1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

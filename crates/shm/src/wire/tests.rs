@@ -418,7 +418,7 @@ fn the_messages_of_flows_have_fixed_bytes() {
     ];
     for (request, content) in open_flows().into_iter().zip(golden) {
         let bytes = ToDaemon::OpenFlow(request).encode();
-        assert_eq!(bytes[..8], [10u32, 80].map(u32::to_ne_bytes).concat());
+        assert_eq!(bytes[..8], [11u32, 80].map(u32::to_ne_bytes).concat());
         assert_eq!(bytes[16..], content);
     }
     let opened = [1, high, low, 5004, 2, 320, 2048, 256, 64].map(u64::to_ne_bytes).concat();
@@ -426,7 +426,7 @@ fn the_messages_of_flows_have_fixed_bytes() {
         flow_replies().into_iter().zip([(80, opened), (81, content(&[4], "belegt"))])
     {
         let bytes = ToDomain::Flow(reply).encode();
-        assert_eq!(bytes[..8], [10u32, kind].map(u32::to_ne_bytes).concat());
+        assert_eq!(bytes[..8], [11u32, kind].map(u32::to_ne_bytes).concat());
         assert_eq!(bytes[16..], content, "{kind}");
     }
     let owned = ToDomain::Status(status().remove(6)).encode();

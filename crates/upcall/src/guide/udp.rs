@@ -63,7 +63,9 @@
 //! - [`Receiver::from_socket`](crate::udp::Receiver::from_socket) receives from an existing socket,
 //!   such as a `std::net::UdpSocket`.
 //! - [`Receiver::from_flow`](crate::udp::Receiver::from_flow) receives from a
-//!   [flow](crate::net::UdpFlow) in user space, without a system call.
+//!   [flow](crate::net::UdpFlow) in user space, without a system call. Programs that do not look in
+//!   each period use the flow itself: [`UdpFlow::arm`](crate::net::UdpFlow::arm) makes its
+//!   descriptor readable once something comes.
 //! - [`Receiver::join_v4`](crate::udp::Receiver::join_v4) and
 //!   [`join_v6`](crate::udp::Receiver::join_v6) join a multicast group.
 //! - [`ReceiverOptions`](crate::udp::ReceiverOptions) say how many datagrams the kernel holds, how

@@ -47,7 +47,7 @@ impl<D: Device> Owner<D> {
             }
             processed += 1;
         }
-        self.flows.iter_mut().flatten().for_each(super::Flow::show);
+        self.flows.iter_mut().flatten().for_each(|flow| flow.show(now));
         failed.map(|()| processed)
     }
 

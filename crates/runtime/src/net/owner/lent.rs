@@ -1,10 +1,10 @@
 //! The owner's end of a flow: its queues, and the frames that it lent.
 
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
-use upcall_core::time::Instant;
+use upcall_core::time::{Instant, Span};
 use upcall_shm::PeerFault;
 use upcall_shm::frames::account::{AccountError, Holder};
 use upcall_shm::frames::queue::{Queue, Reader, Writer};
@@ -13,7 +13,9 @@ use upcall_shm::frames::{
     queue as frame_queue,
 };
 use upcall_shm::stream::Payload;
+use upcall_sys::clock::thread_cpu_ns;
 use upcall_sys::memfd::SharedMapping;
+use upcall_sys::wake_socket::{self, WakeReceiver, WakeSender};
 
 use super::counts::FlowCounts;
 use super::error::OwnerError;
@@ -21,6 +23,12 @@ use crate::net::device::{Area, Device, area};
 use crate::net::flow::{FlowError, FlowForm, Ring, Rings, UdpFlow};
 use crate::net::port::BATCH_FRAMES;
 use crate::net::port::Port;
+
+/// The part of a CPU that wake-ups of a program of another process may take is 1 in so many. One
+/// takes some 8 us, so a program can be woken in each millisecond.
+const WAKE_SHARE: u64 = 64;
+/// So far may a flow be ahead of that share: wake-ups of 3 ms at once.
+const WAKE_AHEAD: Span = Span::from_millis(3 * WAKE_SHARE);
 
 /// Where the frames of a flow are.
 #[derive(Debug)]
@@ -40,6 +48,11 @@ pub(super) struct Flow {
     pub(super) received: Reader<Ring>,
     pub(super) transmit: Reader<Ring>,
     pub(super) transmitted: Writer<Ring>,
+    wake: WakeSender,
+    /// Whether the program sleeps, and was not woken yet.
+    must_wake: bool,
+    /// When its share has paid for the wake-ups until now.
+    wakes_paid: Instant,
     /// Frames with datagrams that the program has. At most `receive_slots`.
     pub(super) lent: u32,
     pub(super) receive_slots: u32,
@@ -101,8 +114,9 @@ impl Flow {
         }
         let (alive, area) = (Arc::new(()), port.shared_area());
         let memory = Memory::Shared(Arc::downgrade(&alive));
-        let end = UdpFlow::attach(local, (area, Some(alive)), again, generation, free)?;
-        Ok((Flow::new(local, form, (rings, frames, generation), memory)?, end))
+        let (wake, woken) = wake_socket::pair().map_err(FlowError::Os)?;
+        let end = UdpFlow::attach(local, (area, Some(alive)), (again, woken), generation, free)?;
+        Ok((Flow::new(local, form, (rings, frames, generation), (memory, wake))?, end))
     }
 
     /// A flow in an area of its own, and the memory for its program.
@@ -122,8 +136,10 @@ impl Flow {
         for _ in 0..form.transmit_slots {
             account.take(Holder::Flow(slot));
         }
-        let memory = FlowMemory { local, form, frames, generation, area: area.clone(), rings };
-        let (rings, own) = (again, Memory::Apart { area, account });
+        let (sender, wake) = wake_socket::pair().map_err(FlowError::Os)?;
+        let memory =
+            FlowMemory { local, form, frames, generation, area: area.clone(), rings, wake };
+        let (rings, own) = (again, (Memory::Apart { area, account }, sender));
         Ok((Flow::new(local, form, (rings, frames, generation), own)?, memory))
     }
 
@@ -131,7 +147,7 @@ impl Flow {
         local: SocketAddr,
         form: FlowForm,
         (rings, frames, generation): (Rings, FrameForm, u64),
-        memory: Memory,
+        (memory, wake): (Memory, WakeSender),
     ) -> Result<Flow, FlowError> {
         let attach = |ring| Queue::attach(ring, frames, generation);
         Ok(Flow {
@@ -141,6 +157,9 @@ impl Flow {
             received: attach(rings.received)?.reader()?,
             transmit: attach(rings.transmit)?.reader()?,
             transmitted: attach(rings.transmitted)?.writer()?,
+            wake,
+            must_wake: false,
+            wakes_paid: Instant::ZERO,
             lent: 0,
             receive_slots: form.receive_slots,
             head: None,
@@ -217,14 +236,32 @@ impl Flow {
     }
 
     /// Shows the program what was taken and handed over. One store for each queue. Slots first: so
-    /// whenever a frame is back, there is a slot for it.
-    pub(super) fn show(&mut self) {
+    /// whenever a frame is back, there is a slot for it. A program that armed is woken, with one
+    /// system call.
+    pub(super) fn show(&mut self, now: Instant) {
         if std::mem::take(&mut self.has_taken) {
             self.transmit.release();
         }
         if std::mem::take(&mut self.is_dirty) {
             self.receive.publish();
             self.transmitted.publish();
+            self.must_wake |= self.receive.must_notify();
+        }
+        if self.must_wake && self.wakes_paid <= now + WAKE_AHEAD {
+            self.wake(now);
+        }
+    }
+
+    /// Wakes the program. One that watches its descriptor with thousands of epoll sets makes that
+    /// take milliseconds of the owner's time. So programs of other processes have a share.
+    fn wake(&mut self, now: Instant) {
+        let begin_ns = thread_cpu_ns();
+        // Without memory of the kernel the next call tries again.
+        self.must_wake = self.wake.wake().is_err();
+        if matches!(self.memory, Memory::Apart { .. }) {
+            let cost_ns = thread_cpu_ns().saturating_sub(begin_ns);
+            let share = Span::from_nanos(cost_ns.saturating_mul(WAKE_SHARE));
+            self.wakes_paid = self.wakes_paid.max(now) + share;
         }
     }
 }
@@ -234,7 +271,8 @@ pub(super) fn arrival(peer: SocketAddr, at: Instant) -> Note {
     Note { peer, kind: NoteKind::Datagram, at_ns: at.as_nanos() }
 }
 
-/// The memory of a flow for the program of another process: an area and four queues.
+/// The memory of a flow for the program of another process: an area and four queues, and the socket
+/// on which it is woken.
 #[derive(Debug)]
 pub struct FlowMemory {
     local: SocketAddr,
@@ -243,22 +281,24 @@ pub struct FlowMemory {
     generation: u64,
     area: Arc<Area>,
     rings: Rings,
+    wake: WakeReceiver,
 }
 
 impl FlowMemory {
     /// The descriptors to pass on, in the order that [`FlowMemory::from_fds`] takes.
-    pub fn fds(&self) -> [BorrowedFd<'_>; 5] {
+    pub fn fds(&self) -> [BorrowedFd<'_>; 6] {
         let Rings { receive, received, transmit, transmitted } = &self.rings;
-        [self.area.memory().fd(), receive.fd(), received.fd(), transmit.fd(), transmitted.fd()]
+        let [area, wake] = [self.area.memory().fd(), self.wake.as_fd()];
+        [area, receive.fd(), received.fd(), transmit.fd(), transmitted.fd(), wake]
     }
 
     /// The memory behind descriptors of another process. Maps it. Allocates.
     ///
     /// # Errors
-    /// A descriptor is not one of sealed memory of the right size, or the numbers of slots and
+    /// One of the first five is not sealed memory of the right size, or the numbers of slots and
     /// frames do not fit each other.
     pub fn from_fds(
-        fds: [OwnedFd; 5],
+        fds: [OwnedFd; 6],
         local: SocketAddr,
         form: FlowForm,
         frames: FrameForm,
@@ -267,7 +307,8 @@ impl FlowMemory {
         if form.receive_slots.checked_add(form.transmit_slots) != Some(frames.frames) {
             return Err(FlowError::NoRoom);
         }
-        let [area, receive, received, transmit, transmitted] = fds;
+        let [area, receive, received, transmit, transmitted, wake] = fds;
+        let wake = WakeReceiver::from(wake);
         let area = SharedMapping::from_fd(area, frames.bytes())?;
         let area = Arc::new(FrameArea::new(area, frames)?);
         let ring = |fd, slots| SharedMapping::from_fd(fd, frame_queue::words(slots) * 8);
@@ -277,7 +318,7 @@ impl FlowMemory {
             transmit: ring(transmit, form.transmit_slots)?,
             transmitted: ring(transmitted, form.transmit_slots)?,
         };
-        Ok(FlowMemory { local, form, frames, generation, area, rings })
+        Ok(FlowMemory { local, form, frames, generation, area, rings, wake })
     }
 
     /// Its address and port.
@@ -305,7 +346,7 @@ impl FlowMemory {
     /// # Errors
     /// The memory is not that of a flow.
     pub fn attach(self) -> Result<UdpFlow, FlowError> {
-        let FlowMemory { local, form, generation, area, rings, .. } = self;
-        UdpFlow::attach(local, (area, None), rings, generation, 0..form.transmit_slots)
+        let FlowMemory { local, form, generation, area, rings, wake, .. } = self;
+        UdpFlow::attach(local, (area, None), (rings, wake), generation, 0..form.transmit_slots)
     }
 }

@@ -49,7 +49,7 @@ impl<D: Device> Owner<D> {
             }
             taken += self.transmit(now)?;
         }
-        self.flows.iter_mut().flatten().for_each(super::Flow::show);
+        self.flows.iter_mut().flatten().for_each(|flow| flow.show(now));
         Ok(taken)
     }
 

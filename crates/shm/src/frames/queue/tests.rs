@@ -124,7 +124,7 @@ fn writer_at(memory: &Memory, written: u64) -> Writer<&Memory> {
 #[test]
 fn indexes_may_wrap_around() {
     let memory = blank(4);
-    drop(ends(&memory, 4));
+    let _ = ends(&memory, 4);
     for index in [READ, WRITTEN] {
         memory[index].store(u64::MAX, Relaxed);
     }
