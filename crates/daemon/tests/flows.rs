@@ -15,7 +15,10 @@ use upcall_runtime::net::{
     FlowCause, FlowError, FlowForm, FlowRequest, OpenFlowError, Quota, Share, UdpFlow,
 };
 use upcall_runtime::status::status;
-use upcall_shm::wire::{FlowReply, FlowShare, MESSAGE_BYTES_MAX, OpenFlow, ToDaemon, ToDomain};
+use upcall_shm::wire::{
+    FlowCounts, FlowReply, FlowShare, InterfaceDrops, MESSAGE_BYTES_MAX, OpenFlow, ToDaemon,
+    ToDomain,
+};
 use upcall_sys::local::{Connection, Received};
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::readiness::{Direction, wait_until};
@@ -351,6 +354,107 @@ fn packets_without_a_way_do_not_hold_up_other_flows() {
         });
         println!("{too_long} packets without a way beside {DATAGRAMS} exchanges");
         drop(hostile);
+        served.end();
+    });
+}
+
+/// Sends `count` datagrams to `port` of the flow's side, from the other namespace, as fast as it
+/// can, and waits for the end of that. Returns how many of them the other end of the wire dropped.
+fn flood(namespace: &Peer, port: u16, count: u64) -> u64 {
+    let there = format!("--net=/proc/{}/ns/net", namespace.0.id());
+    let mut command = Command::new("nsenter");
+    command.arg(there).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "as_flood", "--include-ignored", "--nocapture"]);
+    command.env("UPCALL_FLOOD", format!("{port} {count}"));
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lost = text.split_once("lost ").and_then(|(_, rest)| rest.split_whitespace().next());
+    lost.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
+}
+
+/// The sender of [`flood`], in a process of its own.
+#[test]
+#[ignore = "a part of other tests"]
+fn as_flood() {
+    let Ok(words) = std::env::var("UPCALL_FLOOD") else {
+        return println!("skipped: it is a part of other tests");
+    };
+    let (port, count) = words.split_once(' ').unwrap();
+    let port: u16 = port.parse().unwrap();
+    // Another mount of /sys shows another network.
+    let lost = || {
+        let mut command = Command::new("ip");
+        command.args(["-json", "-stats", "link", "show", "theirs"]);
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (_, sent) = text.split_once("\"tx\":").unwrap();
+        let (_, dropped) = sent.split_once("\"dropped\":").unwrap();
+        dropped.split(',').next().unwrap().parse::<u64>().unwrap()
+    };
+    let socket = UdpSocket::bind((THEIRS, 0)).unwrap();
+    socket.connect((OURS, port)).unwrap();
+    let (before, mut refused) = (lost(), 0);
+    for number in 0..count.parse().unwrap() {
+        let number: u64 = number;
+        // The interface may refuse one, and then counts it.
+        refused += u64::from(socket.send(&number.to_ne_bytes()).is_err());
+    }
+    println!("refused {refused}, lost {} in all", lost() - before);
+}
+
+/// The counts of the only flow, and the drops of its interface.
+fn counts(served: &Served) -> (FlowCounts, InterfaceDrops) {
+    let state = status(&served.socket).unwrap();
+    let [flow] = state.flows.as_slice() else { panic!("{state:?}") };
+    (flow.counts, state.owned_interfaces[0].drops)
+}
+
+/// What became of the datagrams for a flow, on the wire's other end and here.
+fn accounted(lost: u64, flow: FlowCounts, interface: InterfaceDrops) -> u64 {
+    let FlowCounts { received, over_quota, queue_full, receive_full, .. } = flow;
+    lost + received + over_quota + queue_full + receive_full + flow.undelivered + interface.no_room
+}
+
+#[test]
+#[ignore = "needs root, ip, unshare and nsenter: an interface in its own network"]
+fn each_datagram_of_a_flood_is_received_or_counted_with_its_reason() {
+    in_own_network("each_datagram_of_a_flood_is_received_or_counted_with_its_reason", || {
+        const COUNT: u64 = 100_000;
+        let [_echo, namespace] = network();
+        let served = Served::start();
+        // A quota of one datagram in an hour drops the others in the driver.
+        let quota = Quota { step_ns: 0, interval_ns: 3_600_000_000_000, depth: 3 };
+        let request_with = |receive| FlowRequest { receive, ..request(5004) };
+        let flow = UdpFlow::open(&served.socket, &request_with(Some(quota))).unwrap();
+        let lost = flood(&namespace, 5004, COUNT);
+        let mut last = Default::default();
+        wait_for("the counts of a quota", || {
+            last = counts(&served);
+            accounted(lost, last.0, last.1) == COUNT
+        });
+        println!("quota: {lost} lost on the wire, {last:?}");
+        assert_eq!((last.0.receive_full, last.0.queue_full), (0, 0), "{last:?}");
+        assert!(last.0.over_quota + lost + 3 >= COUNT && last.0.over_quota > 0, "{last:?}");
+        drop(flow);
+        wait_for("the end of the flow", || status(&served.socket).unwrap().flows.is_empty());
+        // A program that takes none has its slots full.
+        let before = InterfaceDrops::default();
+        let mut flow = UdpFlow::open(&served.socket, &request_with(None)).unwrap();
+        assert_eq!(counts(&served).1, before);
+        let lost = flood(&namespace, 5004, COUNT);
+        wait_for("the counts of a full queue", || {
+            last = counts(&served);
+            accounted(lost, last.0, last.1) == COUNT
+        });
+        println!("no reader: {lost} lost on the wire, {last:?}");
+        assert_eq!((last.0.received, last.0.over_quota), (64, 0), "{last:?}");
+        assert!(last.0.receive_full > 0, "{last:?}");
+        let mut taken = 0;
+        while flow.take().unwrap().is_some() {
+            taken += 1;
+        }
+        assert_eq!(taken, 64);
+        drop(flow);
         served.end();
     });
 }

@@ -42,7 +42,7 @@ mod udp_device;
 mod xdp;
 
 pub use choice::{Choice, Chosen, Redirect, choose};
-pub use device::{Area, Device, DeviceError, HEADROOM_BYTES, area};
+pub use device::{Area, Device, DeviceDrops, DeviceError, HEADROOM_BYTES, area};
 pub use file::FileDevice;
 pub use flow::{Datagram, FlowError, FlowForm, Outgoing, Received, UdpFlow};
 #[cfg(feature = "xdp")]

@@ -16,8 +16,9 @@ use upcall_sys::readiness::{self, Direction};
 pub use upcall_shm::kernel_area::State as VirtualProcessorState;
 pub use upcall_shm::user_area::{Counters as DomainCounters, SlotState as ActivityState};
 pub use upcall_shm::wire::{
-    ActivityStatus, CpuStatus, FlowCounts, FlowStatus, OwnedInterfaceStatus, PacketCounts,
-    PacketDestination, PacketQuota, PacketQuotaStatus, ProgramStatus, VirtualProcessorStatus,
+    ActivityStatus, CpuStatus, FlowCounts, FlowStatus, InterfaceDrops, OwnedInterfaceStatus,
+    PacketCounts, PacketDestination, PacketQuota, PacketQuotaStatus, ProgramStatus,
+    VirtualProcessorStatus,
 };
 
 use crate::clock;

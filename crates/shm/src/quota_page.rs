@@ -148,6 +148,9 @@ pub struct Outcomes {
     pub discovery: u64,
     /// Packets whose headers are cut off or contradict themselves. They are in slot 0.
     pub malformed: u64,
+    /// Packets dropped because the destination is behind more headers than are read. They are in
+    /// slot 0.
+    pub hidden: u64,
     /// Later fragments whose first one is not known. They are in slot 0.
     pub unknown_fragments: u64,
     /// Later fragments of a first one that passed. They are in its slot.
@@ -239,6 +242,7 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
             not_ip: load(word::NOT_IP),
             discovery: load(word::DISCOVERY),
             malformed: load(word::MALFORMED),
+            hidden: load(word::HIDDEN),
             unknown_fragments: load(word::UNKNOWN_FRAGMENTS),
             known_fragments: load(word::KNOWN_FRAGMENTS),
             lost_fragments: load(word::LOST_FRAGMENTS),

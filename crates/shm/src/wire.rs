@@ -49,8 +49,8 @@ mod status;
 mod tests;
 
 pub use flow::{
-    FLOW_DESCRIPTORS, FlowCause, FlowCounts, FlowQuota, FlowReply, FlowShare, FlowStatus, OpenFlow,
-    OpenedFlow, OwnedInterfaceStatus,
+    FLOW_DESCRIPTORS, FlowCause, FlowCounts, FlowQuota, FlowReply, FlowShare, FlowStatus,
+    InterfaceDrops, OpenFlow, OpenedFlow, OwnedInterfaceStatus,
 };
 pub use frame::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION, TEXT_BYTES_MAX, WireError};
 pub use packet_quota::{

@@ -16,7 +16,8 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use upcall::status::{
-    DomainStatus, FlowCounts, PacketQuotaStatus, Status, VirtualProcessorStatus, status,
+    DomainStatus, FlowCounts, OwnedInterfaceStatus, PacketQuotaStatus, Status,
+    VirtualProcessorStatus, status,
 };
 use upcall_daemon::server::DaemonEvent;
 
@@ -156,7 +157,8 @@ impl Collector for Snapshot {
         self.encode_cpus(encoder)?;
         self.encode_virtual_processors(encoder)?;
         self.encode_packet_quotas(encoder)?;
-        self.encode_flows(encoder)
+        self.encode_flows(encoder)?;
+        self.encode_interfaces(encoder)
     }
 }
 
@@ -266,8 +268,9 @@ impl Snapshot {
 
     fn encode_flows(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         type Count = fn(&FlowCounts) -> u64;
-        let dropped: [(_, Count); 4] = [
+        let dropped: [(_, Count); 5] = [
             ("over_quota", |of| of.over_quota),
+            ("queue_full", |of| of.queue_full),
             ("receive_full", |of| of.receive_full),
             ("checksum", |of| of.checksum),
             ("undelivered", |of| of.undelivered),
@@ -300,6 +303,35 @@ impl Snapshot {
                     family.encode_counter::<NoLabelSet, _, u64>(&value(&flow.counts), None)?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    fn encode_interfaces(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        type Count = fn(&OwnedInterfaceStatus) -> u64;
+        let dropped: [(_, Count); 6] = [
+            ("hidden", |of| of.drops.hidden),
+            ("no_room", |of| of.drops.no_room),
+            ("too_long", |of| of.drops.too_long),
+            ("malformed", |of| of.drops.malformed),
+            ("fragments", |of| of.drops.fragments),
+            ("not_for_us", |of| of.drops.not_for_us),
+        ];
+        let (name, help) = ("upcall_interface_dropped", "Frames that no flow got");
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for of in &self.status.owned_interfaces {
+            for (reason, value) in dropped {
+                let labels = [("interface", of.interface.as_str()), ("reason", reason)];
+                let mut family = metric.encode_family(&labels)?;
+                family.encode_counter::<NoLabelSet, _, u64>(&value(of), None)?;
+            }
+        }
+        let (name, help) = ("upcall_interface_faults", "Flows closed for a broken queue");
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for of in &self.status.owned_interfaces {
+            let labels = [("interface", of.interface.as_str())];
+            let mut family = metric.encode_family(&labels)?;
+            family.encode_counter::<NoLabelSet, _, u64>(&of.faults, None)?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use comfy_table::Table;
 use serde::Serialize;
-use upcall::status::{FlowStatus, OwnedInterfaceStatus};
+use upcall::status::{FlowStatus, InterfaceDrops, OwnedInterfaceStatus};
 
 use crate::show::{self, visible};
 
@@ -24,6 +24,7 @@ pub struct FlowOutput {
 #[derive(Debug, Serialize)]
 struct Dropped {
     over_quota: u64,
+    queue_full: u64,
     receive_full: u64,
     checksum: u64,
     undelivered: u64,
@@ -47,7 +48,19 @@ pub struct OwnedInterfaceOutput {
     sending: u32,
     waiting: u32,
     faults: u64,
+    dropped: InterfaceDropped,
     at_ns: u64,
+}
+
+/// Frames that no flow got.
+#[derive(Debug, Serialize)]
+struct InterfaceDropped {
+    hidden: u64,
+    no_room: u64,
+    too_long: u64,
+    malformed: u64,
+    fragments: u64,
+    not_for_us: u64,
 }
 
 impl FlowOutput {
@@ -61,6 +74,7 @@ impl FlowOutput {
             received: counts.received,
             dropped: Dropped {
                 over_quota: counts.over_quota,
+                queue_full: counts.queue_full,
                 receive_full: counts.receive_full,
                 checksum: counts.checksum,
                 undelivered: counts.undelivered,
@@ -87,18 +101,28 @@ impl OwnedInterfaceOutput {
             sending: status.sending,
             waiting: status.waiting,
             faults: status.faults,
+            dropped: InterfaceDropped {
+                hidden: status.drops.hidden,
+                no_room: status.drops.no_room,
+                too_long: status.drops.too_long,
+                malformed: status.drops.malformed,
+                fragments: status.drops.fragments,
+                not_for_us: status.drops.not_for_us,
+            },
             at_ns: status.at_ns,
         }
     }
 }
 
-/// The table of flows, and the path of each of their interfaces. Empty without flows.
+/// The table of flows, and for each of their interfaces the path and the frames that no flow got.
+/// Empty without flows.
 pub fn text(interfaces: &[OwnedInterfaceStatus], flows: &[FlowStatus]) -> String {
     if flows.is_empty() {
         return String::new();
     }
     let path = |of: &OwnedInterfaceStatus| {
-        format!("flows on {}: {}\n", visible(&of.interface), visible(&of.path))
+        let (interface, path) = (visible(&of.interface), visible(&of.path));
+        format!("flows on {interface}: {path}\n{interface} dropped: {}\n", of_interface(of.drops))
     };
     format!("\n{}\n{}", table(flows), interfaces.iter().map(path).collect::<String>())
 }
@@ -125,9 +149,22 @@ pub fn table(flows: &[FlowStatus]) -> Table {
 fn dropped(counts: &upcall::status::FlowCounts) -> String {
     by_reason(&[
         ("quota", counts.over_quota),
+        ("queue", counts.queue_full),
         ("full", counts.receive_full),
         ("checksum", counts.checksum),
         ("undelivered", counts.undelivered),
+    ])
+}
+
+/// Frames that no flow got, with the reasons.
+fn of_interface(drops: InterfaceDrops) -> String {
+    by_reason(&[
+        ("hidden", drops.hidden),
+        ("no room", drops.no_room),
+        ("too long", drops.too_long),
+        ("malformed", drops.malformed),
+        ("fragments", drops.fragments),
+        ("not for us", drops.not_for_us),
     ])
 }
 
@@ -160,6 +197,7 @@ pub mod tests {
             sending: 1,
             waiting: 0,
             faults: 2,
+            drops: InterfaceDrops { no_room: 6, malformed: 5, ..InterfaceDrops::default() },
             at_ns: 5,
             interface: "eth1".to_owned(),
             path: "AF_XDP with one copy".to_owned(),
@@ -187,7 +225,13 @@ pub mod tests {
     fn a_row_has_the_counts_with_their_reasons() {
         let (owned, flow) = flow();
         let shown = text(std::slice::from_ref(&owned), std::slice::from_ref(&flow));
-        for part in ["10.0.0.2:5004", "48 quota, 1 checksum", "3 unreachable", "with one copy"] {
+        for part in [
+            "10.0.0.2:5004",
+            "48 quota, 1 checksum",
+            "3 unreachable",
+            "with one copy",
+            "eth1 dropped: 6 no room, 5 malformed\n",
+        ] {
             assert!(shown.contains(part), "no `{part}` in:\n{shown}");
         }
         assert_eq!(text(&[], &[]), "");
@@ -196,5 +240,7 @@ pub mod tests {
         assert_eq!(counts, (&48.into(), &3.into()));
         let json = serde_json::to_value(OwnedInterfaceOutput::of(&owned)).unwrap();
         assert_eq!((&json["free"], &json["faults"]), (&4096.into(), &2.into()));
+        let dropped = &json["dropped"];
+        assert_eq!((&dropped["no_room"], &dropped["hidden"]), (&6.into(), &0.into()));
     }
 }

@@ -55,7 +55,11 @@ pub fn drops(stream: &Stream, flows: &[FlowStatus]) -> u64 {
             && flow.local.ip() == socket.ip().to_canonical()
     };
     flows.iter().find(is_its).map_or(0, |FlowStatus { counts, .. }| {
-        counts.over_quota + counts.receive_full + counts.checksum + counts.undelivered
+        counts.over_quota
+            + counts.queue_full
+            + counts.receive_full
+            + counts.checksum
+            + counts.undelivered
     })
 }
 

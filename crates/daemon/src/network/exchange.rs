@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use upcall_core::time::Span;
 use upcall_runtime::net::{FlowMemory, FlowTerms, InterfaceError};
-use upcall_shm::wire::{FlowCounts, OwnedInterfaceStatus};
+use upcall_shm::wire::{FlowCounts, InterfaceDrops, OwnedInterfaceStatus};
 
 use super::bounds::FLOWS_MAX;
 use super::refusal::FlowRefusal;
@@ -64,6 +64,7 @@ impl Default for Content {
                 sending: 0,
                 waiting: 0,
                 faults: 0,
+                drops: InterfaceDrops::default(),
                 at_ns: 0,
                 interface: String::new(),
                 path: String::new(),

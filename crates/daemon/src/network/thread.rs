@@ -23,9 +23,9 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 use upcall_core::time::Span;
-use upcall_runtime::net::{DeviceError, UdpInterface};
+use upcall_runtime::net::{DeviceDrops, DeviceError, UdpInterface};
 use upcall_shm::frames::account::HolderCounts;
-use upcall_shm::wire::{FlowCounts, OwnedInterfaceStatus};
+use upcall_shm::wire::{FlowCounts, InterfaceDrops, OwnedInterfaceStatus};
 use upcall_sys::local::Connection;
 use upcall_sys::schedule::Band;
 use upcall_sys::{clock as sys_clock, schedule};
@@ -214,7 +214,8 @@ fn counts(interface: &mut UdpInterface, slot: u32) -> FlowCounts {
     let Some(flow) = interface.owner().flow_counts(slot) else { return FlowCounts::default() };
     FlowCounts {
         received: flow.received,
-        over_quota: program.dropped + program.contended + flow.queue.dropped_in_all(),
+        over_quota: program.dropped + program.contended,
+        queue_full: flow.queue.dropped_in_all(),
         receive_full: flow.receive_full,
         checksum: flow.checksum,
         undelivered: program.undelivered,
@@ -227,11 +228,22 @@ fn counts(interface: &mut UdpInterface, slot: u32) -> FlowCounts {
 
 /// Writes the numbers of the interface, and leaves its texts.
 fn show(interface: &mut UdpInterface, status: &mut OwnedInterfaceStatus) {
-    let faults = interface.owner().counts().faults;
+    let counts = interface.owner().counts();
+    // No error is known. Then the last number stays.
+    if let Ok(Some(DeviceDrops { no_room, too_long })) = interface.owner().port().drops() {
+        (status.drops.no_room, status.drops.too_long) = (no_room, too_long);
+    }
+    status.drops = InterfaceDrops {
+        hidden: interface.program_outcomes().hidden,
+        malformed: counts.malformed,
+        fragments: counts.fragments,
+        not_for_us: counts.not_for_us + counts.control_dropped,
+        ..status.drops
+    };
     let HolderCounts { free, owner, flows, receiving, sending } =
         interface.owner().port().account().counts();
     status.frames = free + owner + flows + receiving + sending;
     (status.free, status.receiving, status.sending) = (free, receiving, sending);
-    (status.waiting, status.faults) = (owner + flows, faults);
+    (status.waiting, status.faults) = (owner + flows, counts.faults);
     status.at_ns = now().as_nanos();
 }

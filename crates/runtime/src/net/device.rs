@@ -56,13 +56,35 @@ pub trait Device: fmt::Debug {
     /// As [`Device::receive`].
     fn take_sent(&mut self, frames: &mut Vec<u32>, most: usize) -> Result<(), DeviceError>;
 
-    /// Frames that arrived and were dropped because there was no room, or because they were too
-    /// long, since the device was made.
-    /// `None`: the device does not tell. At most one system call.
+    /// Frames that arrived and were dropped since the device was made. `None`: the device does not
+    /// tell. One system call for each socket at most.
     ///
     /// # Errors
     /// The kernel's error.
-    fn drops(&mut self) -> Result<Option<u64>, DeviceError>;
+    fn drops(&mut self) -> Result<Option<DeviceDrops>, DeviceError>;
+}
+
+/// Frames that a device dropped before its owner saw them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceDrops {
+    /// No frame was free, or a ring or the buffer of a socket was full.
+    pub no_room: u64,
+    /// Longer than the room of a frame.
+    pub too_long: u64,
+}
+
+impl DeviceDrops {
+    /// Those for both reasons.
+    pub fn all(self) -> u64 {
+        self.no_room + self.too_long
+    }
+}
+
+impl std::ops::AddAssign for DeviceDrops {
+    fn add_assign(&mut self, more: DeviceDrops) {
+        self.no_room += more.no_room;
+        self.too_long += more.too_long;
+    }
 }
 
 impl<D: Device + ?Sized> Device for Box<D> {
@@ -82,7 +104,7 @@ impl<D: Device + ?Sized> Device for Box<D> {
         (**self).take_sent(frames, most)
     }
 
-    fn drops(&mut self) -> Result<Option<u64>, DeviceError> {
+    fn drops(&mut self) -> Result<Option<DeviceDrops>, DeviceError> {
         (**self).drops()
     }
 }

@@ -1,6 +1,6 @@
 //! An interface by a TAP device or a packet socket: one system call for each frame.
 
-use super::device::{Area, Device, DeviceError, HEADROOM_BYTES};
+use super::device::{Area, Device, DeviceDrops, DeviceError, HEADROOM_BYTES};
 use super::frame_lists::{FrameLists, TAG_BYTES, with_tag};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -19,7 +19,7 @@ pub struct FileDevice {
     area: Arc<Area>,
     frames: FrameLists,
     /// Drops so far. `None` for a TAP device, which does not tell.
-    drops: Option<u64>,
+    drops: Option<DeviceDrops>,
 }
 
 impl FileDevice {
@@ -36,10 +36,10 @@ impl FileDevice {
     /// # Errors
     /// As [`FrameFile::packet`].
     pub fn packet(area: &Arc<Area>, interface: u32) -> Result<FileDevice, DeviceError> {
-        Ok(FileDevice::new(area, FrameFile::packet(interface)?, Some(0)))
+        Ok(FileDevice::new(area, FrameFile::packet(interface)?, Some(DeviceDrops::default())))
     }
 
-    fn new(area: &Arc<Area>, file: FrameFile, drops: Option<u64>) -> FileDevice {
+    fn new(area: &Arc<Area>, file: FrameFile, drops: Option<DeviceDrops>) -> FileDevice {
         FileDevice { file, area: area.clone(), frames: FrameLists::new(area), drops }
     }
 
@@ -63,7 +63,9 @@ impl Device for FileDevice {
             && let Some(read) = self.file.read(self.words(frame, READ_AT)?)?
         {
             if read.is_cut_off {
-                self.drops = self.drops.map(|drops| drops + 1);
+                if let Some(drops) = &mut self.drops {
+                    drops.too_long += 1;
+                }
                 continue;
             }
             // At most the bytes of a frame.
@@ -100,9 +102,9 @@ impl Device for FileDevice {
         Ok(())
     }
 
-    fn drops(&mut self) -> Result<Option<u64>, DeviceError> {
+    fn drops(&mut self) -> Result<Option<DeviceDrops>, DeviceError> {
         if let Some(drops) = &mut self.drops {
-            *drops += self.file.take_drops()?;
+            drops.no_room += self.file.take_drops()?;
         }
         Ok(self.drops)
     }

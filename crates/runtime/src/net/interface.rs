@@ -225,6 +225,11 @@ impl UdpInterface {
         self.steering.program.page().counters(flow_slot(slot))
     }
 
+    /// What the program found in the packets of the interface. No system call.
+    pub fn program_outcomes(&self) -> quota_page::Outcomes {
+        self.steering.program.page().outcomes()
+    }
+
     /// Closes all flows and the device. The account has all frames of the area then.
     pub fn close(self) -> Account {
         let UdpInterface { steering, owner, .. } = self;

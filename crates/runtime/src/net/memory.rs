@@ -1,7 +1,7 @@
 //! Two devices at the ends of a modelled wire, for tests: loss, delay, duplication and reordering
 //! come from a seed, and the time is an argument.
 
-use super::device::{Area, Device, DeviceError, HEADROOM_BYTES};
+use super::device::{Area, Device, DeviceDrops, DeviceError, HEADROOM_BYTES};
 use super::frame_lists::FrameLists;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,7 +26,7 @@ pub struct MemoryDevice {
     frames: FrameLists,
     /// The most frames on the way in one direction.
     on_the_way_max: usize,
-    drops: u64,
+    drops: DeviceDrops,
 }
 
 impl MemoryDevice {
@@ -45,7 +45,7 @@ impl MemoryDevice {
             area: areas[outward].clone(),
             frames: FrameLists::new(areas[outward]),
             on_the_way_max,
-            drops: 0,
+            drops: DeviceDrops::default(),
         };
         [end(0), end(1)]
     }
@@ -76,8 +76,12 @@ impl Device for MemoryDevice {
             let Some((_, bytes)) = self.wires()[inward].0.receive(now) else { break };
             let most = self.area.form().size as u16 - HEADROOM_BYTES;
             let length = u16::try_from(bytes.len()).ok().filter(|&length| length <= most);
-            let (Some(length), Some(&frame)) = (length, self.frames.free.last()) else {
-                self.drops += 1;
+            let Some(length) = length else {
+                self.drops.too_long += 1;
+                continue;
+            };
+            let Some(&frame) = self.frames.free.last() else {
+                self.drops.no_room += 1;
                 continue;
             };
             let part = Descriptor { frame, offset: HEADROOM_BYTES, length };
@@ -114,7 +118,7 @@ impl Device for MemoryDevice {
         Ok(())
     }
 
-    fn drops(&mut self) -> Result<Option<u64>, DeviceError> {
+    fn drops(&mut self) -> Result<Option<DeviceDrops>, DeviceError> {
         Ok(Some(self.drops))
     }
 }

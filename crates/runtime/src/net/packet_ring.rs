@@ -1,6 +1,6 @@
 //! An interface by the rings of a packet socket.
 
-use super::device::{Area, Device, DeviceError, HEADROOM_BYTES};
+use super::device::{Area, Device, DeviceDrops, DeviceError, HEADROOM_BYTES};
 use super::frame_lists::{FrameLists, TAG_BYTES, with_tag};
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub struct PacketRingDevice {
     is_waiting: bool,
     /// The error of a call whose frames were taken. The next call returns it.
     late: Option<OsError>,
-    drops: u64,
+    drops: DeviceDrops,
 }
 
 impl PacketRingDevice {
@@ -59,7 +59,7 @@ impl PacketRingDevice {
         let transmit =
             TransmitSlots::new(memory(), form.receive_bytes(), slots, slot_bytes as usize)?;
         let (area, frames) = (area.clone(), FrameLists::new(area));
-        let (is_waiting, late, drops) = (false, None, 0);
+        let (is_waiting, late, drops) = (false, None, DeviceDrops::default());
         Ok(PacketRingDevice { socket, received, transmit, area, frames, is_waiting, late, drops })
     }
 
@@ -111,7 +111,7 @@ impl Device for PacketRingDevice {
                     parts.push(with_tag(&self.area, part, tag)?);
                     self.frames.free.pop();
                 }
-                _ => self.drops += 1,
+                _ => self.drops.too_long += 1,
             }
             self.received.release();
         }
@@ -154,8 +154,8 @@ impl Device for PacketRingDevice {
         Ok(())
     }
 
-    fn drops(&mut self) -> Result<Option<u64>, DeviceError> {
-        self.drops += self.socket.take_drops()?;
+    fn drops(&mut self) -> Result<Option<DeviceDrops>, DeviceError> {
+        self.drops.no_room += self.socket.take_drops()?;
         Ok(Some(self.drops))
     }
 }

@@ -1,6 +1,6 @@
 //! A device with the account of its frames.
 
-use super::device::{Area, Device, DeviceError};
+use super::device::{Area, Device, DeviceDrops, DeviceError};
 use std::sync::Arc;
 
 use upcall_core::time::Instant;
@@ -196,11 +196,11 @@ impl<D: Device> Port<D> {
         taken.and(wrong)
     }
 
-    /// Frames that arrived and were dropped because there was no room ([`Device::drops`]).
+    /// Frames that arrived and were dropped by the device ([`Device::drops`]).
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn drops(&mut self) -> Result<Option<u64>, DeviceError> {
+    pub fn drops(&mut self) -> Result<Option<DeviceDrops>, DeviceError> {
         self.device.drops()
     }
 

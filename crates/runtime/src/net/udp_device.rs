@@ -11,7 +11,7 @@
 //!                    '---> undelivered: no UDP, damaged, a fragment, or no such socket
 //! ```
 
-use super::device::{Area, Device, DeviceError, HEADROOM_BYTES};
+use super::device::{Area, Device, DeviceDrops, DeviceError, HEADROOM_BYTES};
 use super::frame_lists::FrameLists;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -267,10 +267,10 @@ impl Device for UdpDevice {
         Ok(())
     }
 
-    fn drops(&mut self) -> Result<Option<u64>, DeviceError> {
-        let mut drops = self.dropped;
+    fn drops(&mut self) -> Result<Option<DeviceDrops>, DeviceError> {
+        let mut drops = DeviceDrops { no_room: 0, too_long: self.dropped };
         for (_, socket) in &self.sockets {
-            drops += socket.drops()?;
+            drops.no_room += socket.drops()?;
         }
         Ok(Some(drops))
     }

@@ -5,7 +5,7 @@
 //! the fill ring of one of them. Everything is sent by the queue 0, so that packets of a flow stay
 //! in their order.
 
-use super::device::{Area, Device, DeviceError};
+use super::device::{Area, Device, DeviceDrops, DeviceError};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -108,8 +108,11 @@ impl Device for XdpDevice {
         self.queues[0].queue.take_sent(frames, most)
     }
 
-    fn drops(&mut self) -> Result<Option<u64>, DeviceError> {
-        let drops = self.queues.iter().map(|queue| queue.queue.drops());
-        drops.sum::<Result<u64, _>>().map(Some)
+    fn drops(&mut self) -> Result<Option<DeviceDrops>, DeviceError> {
+        let mut drops = DeviceDrops::default();
+        for queue in &self.queues {
+            drops += queue.queue.drops()?;
+        }
+        Ok(Some(drops))
     }
 }

@@ -107,7 +107,7 @@ fn in_order_without_loss(mut pair: Pair) {
         );
         let [a, b] = &mut pair.ports;
         for port in [a, b] {
-            assert_eq!(port.drops().unwrap().unwrap_or(0), 0);
+            assert_eq!(port.drops().unwrap().unwrap_or_default().all(), 0);
             wait_for(
                 || {
                     collect(port);
@@ -134,7 +134,7 @@ fn a_full_receiver_drops_and_counts(mut pair: Pair) {
             // The wire drops when it is read, and holds so many frames till then.
             let is_full = matches!(pair.end, End::Other) && now == 0;
             let drops = pair.ports[1].drops().unwrap();
-            is_full || drops.map_or(sent >= 192, |drops| drops > 0)
+            is_full || drops.map_or(sent >= 192, |drops| drops.no_room > 0)
         },
         "a drop",
     );
@@ -161,7 +161,8 @@ fn a_full_receiver_drops_and_counts(mut pair: Pair) {
             collect(&mut pair.ports[0]);
             received += u32::try_from(pair.receive(1, 64).unwrap().len()).unwrap();
             let drops = pair.ports[1].drops().unwrap().unwrap();
-            drops > 0 && u64::from(received) + drops == u64::from(sent)
+            assert_eq!(drops.too_long, 0);
+            drops.no_room > 0 && u64::from(received) + drops.no_room == u64::from(sent)
         },
         "each frame, received or counted",
     );

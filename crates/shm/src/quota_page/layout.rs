@@ -70,7 +70,8 @@ struct OutcomesSlot {
     unknown_fragments: u64,
     known_fragments: u64,
     lost_fragments: u64,
-    reserved: [u64; 10],
+    hidden: u64,
+    reserved: [u64; 9],
 }
 
 const _: () = {
@@ -124,4 +125,5 @@ pub(super) mod word {
         outcome(offset_of!(OutcomesSlot, unknown_fragments));
     pub(crate) const KNOWN_FRAGMENTS: usize = outcome(offset_of!(OutcomesSlot, known_fragments));
     pub(crate) const LOST_FRAGMENTS: usize = outcome(offset_of!(OutcomesSlot, lost_fragments));
+    pub(crate) const HIDDEN: usize = outcome(offset_of!(OutcomesSlot, hidden));
 }

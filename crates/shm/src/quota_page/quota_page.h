@@ -41,5 +41,6 @@ struct outcomes {
 	u64 unknown_fragments;
 	u64 known_fragments;
 	u64 lost_fragments;
-	u64 reserved[10];
+	u64 hidden;
+	u64 reserved[9];
 };

@@ -43,7 +43,7 @@ fn every_count_is_read_from_its_word() {
     let words = blank();
     let owner = Owner::new(&words).unwrap();
     (8..15).for_each(|word| store(&words, 5, word, word as u64));
-    (0..6).for_each(|word| store(&words, 1023, word, 100 + word as u64));
+    (0..7).for_each(|word| store(&words, 1023, word, 100 + word as u64));
     let counters = Counters {
         passed: 9,
         dropped: 10,
@@ -58,6 +58,7 @@ fn every_count_is_read_from_its_word() {
         not_ip: 100,
         discovery: 101,
         malformed: 102,
+        hidden: 106,
         unknown_fragments: 103,
         known_fragments: 104,
         lost_fragments: 105,
@@ -179,6 +180,7 @@ fn the_header_of_the_program_has_the_same_words() {
         ("unknown_fragments", word::UNKNOWN_FRAGMENTS),
         ("known_fragments", word::KNOWN_FRAGMENTS),
         ("lost_fragments", word::LOST_FRAGMENTS),
+        ("hidden", word::HIDDEN),
     ] {
         assert_eq!(outcomes[word - word::slot(SLOT_OUTCOMES)], name);
     }

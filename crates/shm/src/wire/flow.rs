@@ -126,8 +126,10 @@ pub enum FlowReply {
 pub struct FlowCounts {
     /// Handed to the program.
     pub received: u64,
-    /// Dropped beyond its quota.
+    /// Dropped beyond its quota, before the kernel or the daemon worked on them.
     pub over_quota: u64,
+    /// Dropped in the daemon: too many waited for their eligible times.
+    pub queue_full: u64,
     /// Dropped: the program had not taken those before.
     pub receive_full: u64,
     /// Dropped: the checksum is wrong.
@@ -161,6 +163,23 @@ pub struct FlowStatus {
     pub interface: String,
 }
 
+/// Frames of an interface with flows that no flow got. Each is in one of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InterfaceDrops {
+    /// Dropped in the driver: the destination is behind more headers than are read.
+    pub hidden: u64,
+    /// Dropped in the kernel: no frame was free, or a ring was full.
+    pub no_room: u64,
+    /// Dropped in the kernel: longer than the room of a frame.
+    pub too_long: u64,
+    /// Dropped in the daemon: headers that are cut off or contradict each other.
+    pub malformed: u64,
+    /// Dropped in the daemon: fragments of a datagram.
+    pub fragments: u64,
+    /// Dropped in the daemon: for no flow that is there.
+    pub not_for_us: u64,
+}
+
 /// The state of an interface with flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedInterfaceStatus {
@@ -176,6 +195,8 @@ pub struct OwnedInterfaceStatus {
     pub waiting: u32,
     /// Flows that were closed because their programs broke a queue.
     pub faults: u64,
+    /// Frames that no flow got.
+    pub drops: InterfaceDrops,
     /// When the daemon read this (`CLOCK_MONOTONIC`).
     pub at_ns: u64,
     /// Its name.
@@ -325,10 +346,11 @@ impl FlowReply {
 }
 
 impl FlowCounts {
-    fn words(&self) -> [u64; 9] {
+    fn words(&self) -> [u64; 10] {
         [
             self.received,
             self.over_quota,
+            self.queue_full,
             self.receive_full,
             self.checksum,
             self.undelivered,
@@ -339,10 +361,11 @@ impl FlowCounts {
         ]
     }
 
-    fn of(words: &[u64; 9]) -> Self {
+    fn of(words: &[u64; 10]) -> Self {
         let &[
             received,
             over_quota,
+            queue_full,
             receive_full,
             checksum,
             undelivered,
@@ -354,6 +377,7 @@ impl FlowCounts {
         FlowCounts {
             received,
             over_quota,
+            queue_full,
             receive_full,
             checksum,
             undelivered,
@@ -393,11 +417,27 @@ impl FlowStatus {
 }
 
 impl OwnedInterfaceStatus {
-    pub(super) fn words(&self) -> [u64; 7] {
+    pub(super) fn words(&self) -> [u64; 13] {
         let OwnedInterfaceStatus { frames, free, receiving, sending, waiting, .. } = *self;
         let [frames, free, receiving, sending, waiting] =
             [frames, free, receiving, sending, waiting].map(u64::from);
-        [frames, free, receiving, sending, waiting, self.faults, self.at_ns]
+        let InterfaceDrops { hidden, no_room, too_long, malformed, fragments, not_for_us } =
+            self.drops;
+        [
+            frames,
+            free,
+            receiving,
+            sending,
+            waiting,
+            self.faults,
+            hidden,
+            no_room,
+            too_long,
+            malformed,
+            fragments,
+            not_for_us,
+            self.at_ns,
+        ]
     }
 
     pub(super) fn of(
@@ -405,7 +445,22 @@ impl OwnedInterfaceStatus {
         [interface, path]: [String; 2],
         content: WireError,
     ) -> Result<Self, WireError> {
-        let &[frames, free, receiving, sending, waiting, faults, at_ns] = words else {
+        let &[
+            frames,
+            free,
+            receiving,
+            sending,
+            waiting,
+            faults,
+            hidden,
+            no_room,
+            too_long,
+            malformed,
+            fragments,
+            not_for_us,
+            at_ns,
+        ] = words
+        else {
             return Err(content);
         };
         Ok(OwnedInterfaceStatus {
@@ -415,6 +470,7 @@ impl OwnedInterfaceStatus {
             sending: narrow(sending, content)?,
             waiting: narrow(waiting, content)?,
             faults,
+            drops: InterfaceDrops { hidden, no_room, too_long, malformed, fragments, not_for_us },
             at_ns,
             interface,
             path,

@@ -250,6 +250,14 @@ fn status() -> Vec<StatusPart> {
             sending: 4,
             waiting: 5,
             faults: 6,
+            drops: InterfaceDrops {
+                hidden: 8,
+                no_room: 9,
+                too_long: 10,
+                malformed: 11,
+                fragments: 12,
+                not_for_us: 13,
+            },
             at_ns: 7,
             interface: "eth1".into(),
             path: "AF_XDP".into(),
@@ -261,6 +269,7 @@ fn status() -> Vec<StatusPart> {
             counts: FlowCounts {
                 received: 4,
                 over_quota: 5,
+                queue_full: 13,
                 receive_full: 6,
                 checksum: 7,
                 undelivered: 8,
@@ -430,9 +439,10 @@ fn the_messages_of_flows_have_fixed_bytes() {
         assert_eq!(bytes[16..], content, "{kind}");
     }
     let owned = ToDomain::Status(status().remove(6)).encode();
-    assert_eq!(owned[16..72], [1u64, 2, 3, 4, 5, 6, 7].map(u64::to_ne_bytes).concat());
+    let words = [1u64, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 7];
+    assert_eq!(owned[16..120], words.map(u64::to_ne_bytes).concat());
     let flow = ToDomain::Status(status().remove(7)).encode();
-    let words = [1, 2, 3, high, low, 5004, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+    let words = [1, 2, 3, high, low, 5004, 4, 5, 13, 6, 7, 8, 9, 10, 11, 12];
     assert_eq!(flow[16..], content(&words, "eth1"));
     let causes = FlowCause::ALL.map(|cause| cause as u32);
     assert_eq!(causes, [1, 2, 3, 4, 5, 6, 7, 8, 9]);

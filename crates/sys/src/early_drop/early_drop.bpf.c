@@ -466,7 +466,7 @@ int early_drop(struct xdp_md *ctx)
 		break;
 	case HIDDEN:
 		/* Its destination may have a quota, so it must not get around it. */
-		add(&outcomes->malformed, 1);
+		add(&outcomes->hidden, 1);
 		is_lost = 1;
 		break;
 	case LATER_FRAGMENT: {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use upcall::OsError;
 use upcall::status::{
-    CpuStatus, DomainCounters, FlowCounts, FlowStatus, PacketCounts, PacketDestination,
-    PacketQuota, VirtualProcessorState,
+    CpuStatus, DomainCounters, FlowCounts, FlowStatus, InterfaceDrops, OwnedInterfaceStatus,
+    PacketCounts, PacketDestination, PacketQuota, VirtualProcessorState,
 };
 use upcall_daemon::server::Trouble;
 
@@ -169,6 +169,31 @@ fn flows_have_series_for_each_reason() {
     let of = |reason: &str| format!("{labels},reason=\"{reason}\"");
     assert_eq!(families["upcall_flow_dropped"].1[&of("over_quota")], 48.0);
     assert_eq!(families["upcall_flow_unsent"].1[&of("unreachable")], 3.0);
+}
+
+#[test]
+fn interfaces_have_series_for_each_reason() {
+    let owned = OwnedInterfaceStatus {
+        frames: 8192,
+        free: 4096,
+        receiving: 4096,
+        sending: 0,
+        waiting: 0,
+        faults: 2,
+        drops: InterfaceDrops { no_room: 6, malformed: 5, ..InterfaceDrops::default() },
+        at_ns: 5,
+        interface: "eth1".to_owned(),
+        path: "AF_XDP".to_owned(),
+    };
+    let status = Status { owned_interfaces: vec![owned], ..Status::default() };
+    let text = exposition(status, Arc::default()).unwrap();
+    let families = families(&text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
+    let dropped = |reason: &str| {
+        let labels = format!("interface=\"eth1\",reason=\"{reason}\"");
+        families["upcall_interface_dropped"].1[&labels]
+    };
+    assert_eq!(["no_room", "malformed", "hidden"].map(dropped), [6.0, 5.0, 0.0]);
+    assert_eq!(families["upcall_interface_faults"].1["interface=\"eth1\""], 2.0);
 }
 
 #[test]

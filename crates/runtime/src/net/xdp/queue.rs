@@ -1,7 +1,7 @@
 //! One receive queue of an interface by AF_XDP, and the transmit queue with the same number.
 //! [`super::XdpDevice`] calls it.
 
-use crate::net::device::{Area, DeviceError};
+use crate::net::device::{Area, DeviceDrops, DeviceError};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -205,9 +205,16 @@ impl XdpQueue {
         }
     }
 
-    /// Frames that the kernel dropped for want of room. One system call.
-    pub(super) fn drops(&self) -> Result<u64, DeviceError> {
+    /// Frames that the kernel dropped. One system call.
+    ///
+    /// Where the kernel copies, it drops a frame for each time that the fill ring is empty. A
+    /// driver without a copy only tries again, and drops in its own hardware.
+    pub(super) fn drops(&self) -> Result<DeviceDrops, DeviceError> {
         let found = self.socket.statistics()?;
-        Ok(found.receive_dropped + found.receive_ring_full)
+        let without_frame = found.fill_ring_empty.min(found.receive_dropped);
+        Ok(DeviceDrops {
+            no_room: found.receive_ring_full + without_frame,
+            too_long: found.receive_dropped - without_frame,
+        })
     }
 }

@@ -33,6 +33,7 @@ const MALFORMED: usize = 2;
 const UNKNOWN: usize = 3;
 const KNOWN: usize = 4;
 const LOST: usize = 5;
+const HIDDEN: usize = 6;
 
 const ACTION_PASS: u64 = 0;
 const ACTION_REDIRECT: u64 = 1;
@@ -168,7 +169,7 @@ impl Judge {
             Kind::NotIp => (Some(NOT_IP), None, false),
             Kind::Discovery => (Some(DISCOVERY), None, false),
             Kind::Malformed => (Some(MALFORMED), Some(0), false),
-            Kind::Hidden => (Some(MALFORMED), Some(0), true),
+            Kind::Hidden => (Some(HIDDEN), Some(0), true),
             Kind::Whole(to) | Kind::First(to, _) => {
                 (None, Some(slot_of(&self.destinations, to)), false)
             }
