@@ -19,7 +19,7 @@ use serde_json::Value;
 use support::{
     Running, UPCALL, UPCALLD, folder, list, machine, number, signal, skipped, text, wait_until,
 };
-use upcall::net::{FlowForm, FlowRequest, OpenFlowError, Share, UdpFlow};
+use upcall::net::{FlowRequest, OpenFlowError, UdpFlow};
 
 const INTERFACE: &str = "veth-f";
 const OURS: &str = "10.98.0.2";
@@ -298,13 +298,7 @@ fn as_program_with_socket() {
 }
 
 fn request(port: u16) -> FlowRequest {
-    FlowRequest {
-        interface: INTERFACE.to_owned(),
-        local: SocketAddr::new(OURS.parse().unwrap(), port),
-        receive: None,
-        send: Share::Weight(1),
-        form: FlowForm::default(),
-    }
+    FlowRequest::new(INTERFACE, SocketAddr::new(OURS.parse().unwrap(), port))
 }
 
 /// A datagram of 1472 bytes that differs from all others.

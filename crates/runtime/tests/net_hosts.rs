@@ -55,8 +55,7 @@ fn owners(spec: LinkSpec, seed: u64, link_bits_per_second: Option<u64>) -> [Test
 }
 
 fn terms(host: u8, is_v4: bool, port: u16) -> FlowTerms {
-    let local = SocketAddr::new(address(host, is_v4), port);
-    FlowTerms { local, receive: None, send: Share::Weight(1), form: FlowForm::default() }
+    FlowTerms::new(SocketAddr::new(address(host, is_v4), port))
 }
 
 fn at(us: u64) -> Instant {

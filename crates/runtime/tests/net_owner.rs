@@ -9,7 +9,7 @@ use std::time::Duration;
 use upcall_core::time::{Instant, Span};
 use upcall_runtime::clock::now;
 use upcall_runtime::net::{
-    FlowForm, FlowTerms, InterfaceSettings, NoteKind, Quota, Received, Share, UdpFlow, UdpInterface,
+    FlowTerms, InterfaceSettings, NoteKind, Quota, Received, Share, UdpFlow, UdpInterface,
 };
 
 const PORT: u16 = 5004;
@@ -108,7 +108,7 @@ fn wait_for(mut look: impl FnMut() -> bool, what: &str) {
 }
 
 fn terms(local: SocketAddr) -> FlowTerms {
-    FlowTerms { local, receive: None, send: Share::Weight(1), form: FlowForm::default() }
+    FlowTerms::new(local)
 }
 
 fn interface() -> UdpInterface {

@@ -4,6 +4,7 @@
 use super::error::HostError;
 use crate::packet::LinkAddress;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::str::FromStr;
 
 /// The most addresses of a host. Each packet is compared with all of them.
 pub const ADDRESSES_MAX: usize = 16;
@@ -28,13 +29,37 @@ pub struct HostSettings {
     pub seed: u64,
 }
 
-/// An address of a host, and the prefix of its link.
+impl HostSettings {
+    /// The device `link` with these addresses: packets of up to 1500 bytes, and no gateways. The
+    /// seed comes from `link`, so hosts of one link have different ones.
+    pub fn new(link: LinkAddress, addresses: Vec<AddressPrefix>) -> HostSettings {
+        let [a, b, c, d, e, f] = link;
+        let seed = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+        HostSettings { link, mtu: 1500, addresses, gateways: Vec::new(), seed }
+    }
+}
+
+/// An address of a host, and the prefix of its link. As text: `10.0.0.2/24` or `fd00::2/64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressPrefix {
     /// The address.
     pub address: IpAddr,
     /// How many bits the addresses on the link have in common: up to 32 or 128.
     pub prefix_bits: u8,
+}
+
+impl FromStr for AddressPrefix {
+    type Err = HostError;
+
+    /// # Errors
+    /// [`HostError::NotAPrefix`]. [`super::Host::new`] looks at the number of bits.
+    fn from_str(text: &str) -> Result<AddressPrefix, HostError> {
+        let parts = text.split_once('/').ok_or(HostError::NotAPrefix)?;
+        let (Ok(address), Ok(prefix_bits)) = (parts.0.parse(), parts.1.parse()) else {
+            return Err(HostError::NotAPrefix);
+        };
+        Ok(AddressPrefix { address, prefix_bits })
+    }
 }
 
 impl AddressPrefix {
@@ -209,8 +234,7 @@ mod tests {
     }
 
     fn prefix(text: &str) -> AddressPrefix {
-        let (text, bits) = text.split_once('/').unwrap();
-        AddressPrefix { address: address(text), prefix_bits: bits.parse().unwrap() }
+        text.parse().unwrap()
     }
 
     fn made(addresses: &[&str], gateways: &[&str]) -> Result<Addresses, HostError> {
@@ -258,6 +282,21 @@ mod tests {
         assert_eq!(refused([2; 6], 576, four), None);
         let v6 = Some(HostError::MtuTooSmall { needed: 1280 });
         assert_eq!(refused([2; 6], 1279, "fe80::1/64"), v6);
+    }
+
+    #[test]
+    fn a_prefix_is_an_address_and_a_number_of_bits() {
+        let found = AddressPrefix { address: address("fd00::2"), prefix_bits: 64 };
+        assert_eq!("fd00::2/64".parse(), Ok(found));
+        for wrong in ["", "10.0.0.2", "10.0.0.2/", "10.0.0/24", "10.0.0.2/-1", "10.0.0.2/256"] {
+            assert_eq!(wrong.parse::<AddressPrefix>(), Err(HostError::NotAPrefix), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn hosts_of_one_link_have_different_seeds() {
+        let seed = |last| HostSettings::new([2, 0, 0, 0, 0, last], Vec::new()).seed;
+        assert_ne!(seed(1), seed(2));
     }
 
     #[test]

@@ -4,8 +4,10 @@ use core::fmt;
 use core::net::IpAddr;
 
 /// Why there is no host with these settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum HostError {
+    /// The text is not an address with a prefix.
+    NotAPrefix,
     /// There is no address.
     NoAddress,
     /// There are more addresses than [`super::ADDRESSES_MAX`].
@@ -32,6 +34,9 @@ pub enum HostError {
 impl fmt::Display for HostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            HostError::NotAPrefix => {
+                f.write_str("expected an address and a prefix such as 10.0.0.2/24")
+            }
             HostError::NoAddress => f.write_str("no address"),
             HostError::TooManyAddresses => f.write_str("too many addresses"),
             HostError::NotUnicast(address) => write!(f, "{address} is not the address of a device"),
@@ -50,6 +55,8 @@ impl fmt::Display for HostError {
         }
     }
 }
+
+upcall_core::debug_as_display!(HostError);
 
 impl core::error::Error for HostError {}
 

@@ -69,14 +69,12 @@ impl Default for InterfaceSettings {
 /// ```no_run
 /// # extern crate upcall_runtime as upcall;
 /// use upcall::activity::ActivityParams;
-/// use upcall::net::{FlowForm, FlowTerms, InterfaceSettings, Share, UdpInterface};
+/// use upcall::net::{FlowTerms, InterfaceSettings, UdpInterface};
 /// use upcall::time::Span;
 /// use upcall::{Config, Runtime, clock};
 ///
 /// let mut interface = UdpInterface::open("eth1", InterfaceSettings::default())?;
-/// let local = "10.0.0.2:5004".parse()?;
-/// let (send, form) = (Share::Weight(1), FlowForm::default());
-/// let (_, mut flow) = interface.bind(FlowTerms { local, receive: None, send, form })?;
+/// let (_, mut flow) = interface.bind(FlowTerms::new("10.0.0.2:5004".parse()?))?;
 ///
 /// let mut runtime = Runtime::start(Config::default())?;
 /// // The cost counts the packets of a period: here up to 64 and their processing.
@@ -242,17 +240,12 @@ impl UdpInterface {
         &mut self.owner
     }
 
-    /// [`Owner::input`] and then [`Owner::output`], of at most `most` packets each: 64 is a good
-    /// number. Steering ends for flows that the owner closed. Returns how many packets came and
-    /// left. Call it once in each period of [`Spread`], with the time of
-    /// [`clock::now`](crate::clock::now), before the handler takes datagrams. What flows send goes
-    /// out with the next call after [`UdpFlow::flush`].
+    /// As [`Owner::process`]. Steering ends for flows that the owner closed.
     ///
     /// # Errors
-    /// That of the device.
+    /// As [`Owner::process`].
     pub fn process(&mut self, now: Instant, most: u32) -> Result<(u32, u32), DeviceError> {
-        let received = self.owner.input(now, most);
-        let sent = self.owner.output(now, most);
+        let processed = self.owner.process(now, most);
         if self.owner.take_closed() {
             for slot in (0..).take(self.steering.sockets.len()) {
                 if self.owner.flow_counts(slot).is_none() {
@@ -260,7 +253,7 @@ impl UdpInterface {
                 }
             }
         }
-        Ok((received?, sent?))
+        processed
     }
 
     /// Makes the program send the packets of a flow here.

@@ -19,7 +19,7 @@ use upcall_shm::wire::{
 pub use upcall_shm::wire::FlowCause;
 
 use super::flow::{FlowError, FlowForm, UdpFlow};
-use super::owner::FlowMemory;
+use super::owner::{FlowMemory, FlowTerms};
 use crate::clock;
 use crate::daemon_fault::DaemonFault;
 use crate::status::{StatusError, ask_for_fds, connect};
@@ -45,6 +45,31 @@ pub struct FlowRequest {
     pub form: FlowForm,
 }
 
+impl FlowRequest {
+    /// A flow that receives all that comes and fits its queue of 256 datagrams, and shares the link
+    /// with the other flows by weight 1. With a [`FlowRequest::receive`] quota a flood to its port
+    /// costs others nothing.
+    ///
+    /// ```
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::net::{FlowRequest, Quota};
+    /// use upcall::time::Span;
+    ///
+    /// let request = FlowRequest::new("eth1", "10.0.0.2:5004".parse()?);
+    /// assert_eq!((request.form.receive_slots, request.form.transmit_slots), (256, 64));
+    ///
+    /// // 200 packets a second; a tenth more, two at once and those of 10 ms may come.
+    /// let (period, together) = (Span::from_millis(5), Span::from_millis(10));
+    /// let receive = Some(Quota::of_receiver(period, 100_000, 2, together));
+    /// let limited = FlowRequest { receive, ..request };
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn new(interface: impl Into<String>, local: SocketAddr) -> FlowRequest {
+        let FlowTerms { local, receive, send, form } = FlowTerms::new(local);
+        FlowRequest { interface: interface.into(), local, receive, send, form }
+    }
+}
+
 impl UdpFlow {
     /// Asks the daemon with the socket `daemon` for a flow. Blocks until the daemon answers, at
     /// most 10 s: about 0.1 s for the first flow of an interface, some milliseconds for another.
@@ -52,18 +77,9 @@ impl UdpFlow {
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
-    /// use upcall::net::{FlowForm, FlowRequest, Quota, Share, UdpFlow};
-    /// use upcall::time::Span;
+    /// use upcall::net::{FlowRequest, UdpFlow};
     ///
-    /// // 200 packets a second; a tenth more, two at once and those of 10 ms may come.
-    /// let (period, together) = (Span::from_millis(5), Span::from_millis(10));
-    /// let request = FlowRequest {
-    ///     interface: "eth1".to_owned(),
-    ///     local: "10.0.0.2:5004".parse()?,
-    ///     receive: Some(Quota::of_receiver(period, 100_000, 2, together)),
-    ///     send: Share::Weight(1),
-    ///     form: FlowForm::default(),
-    /// };
+    /// let request = FlowRequest::new("eth1", "10.0.0.2:5004".parse()?);
     /// let mut flow = UdpFlow::open(&upcall::system_daemon_socket(), &request)?;
     /// // In a handler, in each period:
     /// let mut payload = [0; 2048];
@@ -187,13 +203,7 @@ mod tests {
 
     #[test]
     fn a_flow_that_is_not_as_asked_is_refused() {
-        let request = FlowRequest {
-            interface: "eth1".into(),
-            local: "10.0.0.2:0".parse().unwrap(),
-            receive: None,
-            send: Share::Weight(1),
-            form: FlowForm { receive_slots: 256, transmit_slots: 64 },
-        };
+        let request = FlowRequest::new("eth1", "10.0.0.2:0".parse().unwrap());
         let good = OpenedFlow {
             flow: 0,
             local: "10.0.0.2:40000".parse().unwrap(),

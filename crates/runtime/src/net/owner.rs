@@ -33,16 +33,18 @@ pub use lent::FlowMemory;
 pub use paths::{KernelPaths, Paths};
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use upcall_core::time::Instant;
+use upcall_core::time::{Instant, Span};
 use upcall_proto::flow::{BindError, Destination, FlowTable, UDP};
+use upcall_proto::host::{Host, HostError, HostSettings};
 use upcall_proto::packet::{Datagram, TAGS_MAX};
 use upcall_proto::quota::{Meter, Quota};
 use upcall_proto::schedule::{PacketSchedule, Service};
 use upcall_proto::transmit::{Share, Spread, TransmitOrder};
 use upcall_shm::frames::Descriptor;
 
-use super::device::{Device, DeviceError};
+use super::device::{Area, Device, DeviceError};
 use super::flow::{FlowForm, UdpFlow};
 use super::port::{BATCH_FRAMES, Port, Sent};
 use lent::{Flow, Memory};
@@ -75,6 +77,14 @@ pub struct OwnerSettings {
     pub checksums: Checksums,
 }
 
+impl Default for OwnerSettings {
+    /// 64 flows, a period of 1 ms, no rate, and only right checksums.
+    fn default() -> Self {
+        let spread = Spread { period: Span::from_millis(1), link_bits_per_second: None };
+        OwnerSettings { flows_max: 64, spread, checksums: Checksums::Right }
+    }
+}
+
 /// What a flow gets.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowTerms {
@@ -87,6 +97,13 @@ pub struct FlowTerms {
     pub send: Share,
     /// The slots of its queues.
     pub form: FlowForm,
+}
+
+impl FlowTerms {
+    /// A flow that receives all that fits its queue, and sends by weight 1.
+    pub fn new(local: SocketAddr) -> FlowTerms {
+        FlowTerms { local, receive: None, send: Share::Weight(1), form: FlowForm::default() }
+    }
 }
 
 /// A packet that waits for its eligible time.
@@ -154,6 +171,56 @@ impl<D: Device> Owner<D> {
             generation: 0,
             has_closed: false,
         }
+    }
+
+    /// An owner with addresses of its own, which the kernel of this machine must not have: it
+    /// answers ARP, discovery and ping, and joins groups. `device` uses the frames of `area`, half
+    /// of them to receive into. Allocates all that it needs.
+    ///
+    /// ```no_run
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::clock;
+    /// use upcall::net::host::HostSettings;
+    /// use upcall::net::{
+    ///     FileDevice, FlowTerms, FrameForm, FrameSize, Owner, OwnerSettings, area,
+    /// };
+    ///
+    /// let area = area(FrameForm { frames: 1024, size: FrameSize::Half })?;
+    /// let device = FileDevice::tap(&area, "upcall0")?;
+    /// let host = HostSettings::new([2, 0, 0, 0, 0, 1], vec!["10.9.0.2/24".parse()?]);
+    /// let mut owner = Owner::with_host(area, device, host, OwnerSettings::default())?;
+    /// let (_, mut flow) = owner.bind(FlowTerms::new("10.9.0.2:7".parse()?))?;
+    /// // In a handler, in each period:
+    /// owner.process(clock::now(), 64)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The settings of the host cannot be.
+    pub fn with_host(
+        area: Arc<Area>,
+        device: D,
+        host: HostSettings,
+        settings: OwnerSettings,
+    ) -> Result<Owner<D>, HostError> {
+        let host = Host::new(host)?;
+        let receiving_max = area.form().frames / 2;
+        let port = Port::new(area, device, receiving_max);
+        Ok(Owner::new(port, Paths::Own(Box::new(host)), settings))
+    }
+
+    /// [`Owner::input`] and then [`Owner::output`], of at most `most` packets each: 64 is a good
+    /// number. Returns how many packets came and left. Call it once in each period of [`Spread`],
+    /// with the time of [`clock::now`](crate::clock::now), before the handler takes datagrams. What
+    /// flows send goes out with the next call after [`UdpFlow::flush`].
+    ///
+    /// # Errors
+    /// That of the device. Input and output were both tried, and the flows stay: an interface that
+    /// is down may come up again.
+    pub fn process(&mut self, now: Instant, most: u32) -> Result<(u32, u32), DeviceError> {
+        let received = self.input(now, most);
+        let sent = self.output(now, most);
+        Ok((received?, sent?))
     }
 
     /// Binds a flow of this process. It is closed when the [`UdpFlow`] is dropped. Returns its
