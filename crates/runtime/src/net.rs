@@ -61,8 +61,20 @@ pub use udp_device::{UDP_SOCKETS_MAX, UdpDevice};
 pub use upcall_proto::flow::BindError;
 pub use upcall_proto::host;
 pub use upcall_proto::link::LinkSpec;
+pub use upcall_proto::packet::LinkAddress;
+pub use upcall_proto::queues::Counts;
 pub use upcall_proto::quota::Quota;
 pub use upcall_proto::transmit::{Share, Spread};
 pub use upcall_shm::frames::account::{AccountError, Holder, HolderCounts};
 pub use upcall_shm::frames::{Account, Descriptor, FrameForm, FrameSize, NoteKind};
+#[cfg(feature = "xdp")]
+pub use upcall_shm::quota_page;
+pub use upcall_shm::{LayoutError, PeerFault};
+pub use upcall_sys::af_xdp::CopyMode;
+#[cfg(feature = "xdp")]
+pub use upcall_sys::early_drop::{Destination, EarlyDropError, Mode, QuotaPages, Request};
+pub use upcall_sys::interface::{
+    AttachedXdp, Interface, XdpFeatures, XdpMode, all as interfaces, index as interface_index,
+};
+pub use upcall_sys::memfd::MapError;
 pub use xdp::XdpDevice;

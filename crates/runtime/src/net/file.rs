@@ -23,18 +23,25 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// The new TAP interface `name` ([`FrameFile::tap`]).
+    /// The new TAP interface `name`, of at most 15 bytes. It is deleted with the device, and down
+    /// until somebody sets it up. What the device sends arrives at the kernel there, and what the
+    /// kernel sends there arrives at the device.
     ///
     /// # Errors
-    /// As [`FrameFile::tap`].
+    /// `EPERM` without `CAP_NET_ADMIN`, `EBUSY` if there is such an interface, `EINVAL` for a name
+    /// that is too long, `ENOENT` without /dev/net/tun.
     pub fn tap(area: &Arc<Area>, name: &str) -> Result<FileDevice, DeviceError> {
         Ok(FileDevice::new(area, FrameFile::tap(name)?, None))
     }
 
-    /// A packet socket on the interface with this index ([`FrameFile::packet`]).
+    /// A packet socket on the interface with this index ([`interface_index`]). It gets a copy of
+    /// every frame that arrives there, and the kernel works on them too. It does not get what this
+    /// machine sends.
+    ///
+    /// [`interface_index`]: super::interface_index
     ///
     /// # Errors
-    /// As [`FrameFile::packet`].
+    /// `EPERM` without `CAP_NET_RAW`, `ENODEV` without such an interface, `ENETDOWN`.
     pub fn packet(area: &Arc<Area>, interface: u32) -> Result<FileDevice, DeviceError> {
         Ok(FileDevice::new(area, FrameFile::packet(interface)?, Some(DeviceDrops::default())))
     }

@@ -41,11 +41,14 @@ pub struct PacketRingDevice {
 }
 
 impl PacketRingDevice {
-    /// Opens the interface with this index. Each ring has as much memory as the area, from 64 KiB
-    /// to 4 MiB. Allocates.
+    /// Opens the interface with this index ([`interface_index`]). Each ring has as much memory as
+    /// the area, from 64 KiB to 4 MiB. The device gets a copy of every frame that arrives there,
+    /// and the kernel works on them too. Allocates.
+    ///
+    /// [`interface_index`]: super::interface_index
     ///
     /// # Errors
-    /// As [`PacketRing::open`].
+    /// `EPERM` without `CAP_NET_RAW`, `ENODEV` without such an interface, `ENETDOWN`, `ENOMEM`.
     pub fn open(area: &Arc<Area>, interface: u32) -> Result<PacketRingDevice, DeviceError> {
         let slot_bytes = area.form().size as u32;
         let blocks = area.form().bytes().div_ceil(BLOCK_BYTES as usize);

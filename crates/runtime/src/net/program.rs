@@ -25,6 +25,19 @@ use upcall_sys::OsError;
 use upcall_sys::early_drop::{Destination, EarlyDrop, EarlyDropError, Mode, QuotaPages, Request};
 
 /// The program of an interface. A clone is the same program.
+///
+/// [`UdpInterface::open`](super::UdpInterface::open) attaches one by itself. A program of your own
+/// needs this for packet quotas beside flows, or to ask for the driver:
+///
+/// ```no_run
+/// # extern crate upcall_runtime as upcall;
+/// use upcall::net::{InterfaceSettings, Program, Request, UdpInterface, interface_index};
+///
+/// // In the driver, or not at all.
+/// let program = Program::attach(interface_index("eth1")?, Request::Native)?;
+/// let interface = UdpInterface::open_with(program, "eth1", InterfaceSettings::default())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Program(Arc<Shared>);
 
@@ -124,18 +137,21 @@ impl Program {
         Ok(())
     }
 
-    /// As [`EarlyDrop::insert_socket`].
+    /// Packets of slots with the action
+    /// [`Redirect`](upcall_shm::quota_page::Action::Redirect) to `number` go to an AF_XDP socket
+    /// from now on. Each receive queue has a socket of its own, and numbers that follow each other
+    /// ([`XdpDevice::sockets`](super::XdpDevice::sockets)).
     ///
     /// # Errors
-    /// As there.
+    /// `EINVAL`: `number` is greater than 255. `EOPNOTSUPP`: `socket` is no AF_XDP socket.
     pub fn insert_socket(&self, number: u32, socket: BorrowedFd<'_>) -> Result<(), OsError> {
         self.destinations().early_drop.insert_socket(number, socket)
     }
 
-    /// As [`EarlyDrop::remove_socket`].
+    /// Packets for the socket `number` are dropped and counted as undelivered from now on.
     ///
     /// # Errors
-    /// As there.
+    /// `EINVAL`: `number` is greater than 255.
     pub fn remove_socket(&self, number: u32) -> Result<(), OsError> {
         self.destinations().early_drop.remove_socket(number)
     }

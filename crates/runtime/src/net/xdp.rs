@@ -36,11 +36,13 @@ struct Queue {
 }
 
 impl XdpDevice {
-    /// Opens the queues 0 to `queues - 1` of the interface; 0 counts as 1. Allocates.
+    /// Opens the queues 0 to `queues - 1` of the interface; 0 counts as 1. Pins the memory of the
+    /// area. Allocates.
     ///
     /// # Errors
-    /// As [`XdpSocket::open`](upcall_sys::af_xdp::XdpSocket::open) and
-    /// [`XdpSocket::bind`](upcall_sys::af_xdp::XdpSocket::bind).
+    /// `EPERM` without `CAP_NET_RAW`, `ENOBUFS` if `RLIMIT_MEMLOCK` is too small, `EOPNOTSUPP` if
+    /// the driver has no [`CopyMode::Zero`], `EBUSY` if a queue has a socket, `ENODEV`, `EINVAL`
+    /// without such a queue, `ENETDOWN`.
     pub fn open(
         area: &Arc<Area>,
         interface: u32,
