@@ -1,10 +1,11 @@
 //! Datagrams of UDP: what an owner of flows needs of their headers.
 
-use super::check::udp_is_right;
+use super::check::{udp_is_right, wire};
 use super::{Headers, LinkAddress};
 use crate::flow::{Destination, UDP};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::ops::Range;
+use smoltcp::wire::UdpPacket;
 
 /// The bytes of a frame that [`Datagram::plain`] looks at: the headers of Ethernet, IPv6 and UDP.
 pub const PLAIN_BYTES: usize = 62;
@@ -114,6 +115,18 @@ impl Datagram {
             + sum_of(self.destination.address);
         let folded = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
         (folded & 0xffff) + (folded >> 16) == u64::from(self.checksum)
+    }
+
+    /// Writes the right checksum into `frame`, as the interface would have. O(length).
+    pub fn fill_checksum(&self, frame: &mut [u8]) {
+        let transport = usize::from(self.payload.start) - 8..usize::from(self.payload.end);
+        let transport = frame.get_mut(transport).map(UdpPacket::new_checked);
+        if let Some(Ok(mut packet)) = transport {
+            let (source, destination) = (self.source, self.destination.address);
+            let [source, destination] =
+                [source, destination].map(|address| wire(address.to_canonical()));
+            packet.fill_checksum(&source, &destination);
+        }
     }
 }
 

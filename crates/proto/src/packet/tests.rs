@@ -472,6 +472,9 @@ fn a_checksum_left_to_the_interface_is_known() {
         let left = patched(frame, udp + 6, &sum.to_be_bytes());
         let datagram = plain(&left).unwrap();
         assert!(datagram.is_left_to_interface() && !datagram.is_right(&left));
+        let mut filled = left.clone();
+        datagram.fill_checksum(&mut filled);
+        assert_eq!(filled, udp_frame(path, &[1, 2, 3, 4, 5]));
         let other = patched(left, udp + 6, &(sum ^ 1).to_be_bytes());
         assert!(!plain(&other).unwrap().is_left_to_interface());
     }

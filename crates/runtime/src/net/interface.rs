@@ -165,13 +165,7 @@ impl UdpInterface {
         port.receive(Instant::ZERO, &mut Vec::new())?;
         let most = u16::try_from(found.mtu_bytes).unwrap_or(u16::MAX);
         let paths = KernelPaths::new(found.index, address, most).map_err(InterfaceError::Os)?;
-        // Their packets come from this machine. A VLAN has a wire, too.
-        let is_virtual = found.is_loopback || matches!(&*found.kind, "veth" | "tun" | "dummy");
-        let checksums = match is_virtual {
-            true => Checksums::RightOrLeftToInterface,
-            false => Checksums::Right,
-        };
-        let settings = OwnerSettings { flows_max, spread, checksums };
+        let settings = OwnerSettings { flows_max, spread, checksums: Checksums::of(&found) };
         let owner = Owner::new(port, Paths::Kernel(paths), settings);
         let reason = format!("{reason}; {mode}");
         let (name, index) = (name.to_owned(), found.index);

@@ -43,6 +43,7 @@ use upcall_proto::quota::{Meter, Quota};
 use upcall_proto::schedule::{PacketSchedule, Service};
 use upcall_proto::transmit::{Share, Spread, TransmitOrder};
 use upcall_shm::frames::Descriptor;
+use upcall_sys::interface::Interface;
 
 use super::device::{Area, Device, DeviceError};
 use super::flow::{FlowForm, UdpFlow};
@@ -64,6 +65,16 @@ pub enum Checksums {
     /// The right one, or the one that a sender on this machine leaves to its interface. For virtual
     /// interfaces: veth, TAP, loopback.
     RightOrLeftToInterface,
+}
+
+impl Checksums {
+    /// Those of an interface: virtual ones carry packets of this machine. A VLAN has a wire.
+    pub fn of(interface: &Interface) -> Checksums {
+        match interface.is_loopback || matches!(&*interface.kind, "veth" | "tun" | "dummy") {
+            true => Checksums::RightOrLeftToInterface,
+            false => Checksums::Right,
+        }
+    }
 }
 
 /// How an owner works.
