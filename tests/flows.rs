@@ -5,6 +5,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "../crates/upcall/examples/udp_echo_flow.rs"]
+#[allow(dead_code, reason = "its main is not called")]
+mod example;
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
@@ -12,6 +15,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -297,6 +301,46 @@ fn as_program_with_socket() {
     println!("kernel answers");
 }
 
+/// The example `udp_echo_flow`, in a process of its own, with the words of its command line.
+#[test]
+#[ignore = "a part of other tests"]
+fn as_udp_echo_flow() {
+    let Some(words) = std::env::var("UPCALL_PART").ok() else {
+        return println!("skipped: it is a part of other tests");
+    };
+    let request = example::Request::parse(words.split(' ').map(str::to_owned)).unwrap();
+    let socket = PathBuf::from(std::env::var_os("UPCALL_SOCKET").unwrap());
+    let (counts, missed) = example::serve(&request, &socket, Arc::default()).unwrap();
+    let [echoed, no_room, refused] =
+        [&counts.echoed, &counts.no_room, &counts.refused].map(|it| it.load(Ordering::Relaxed));
+    println!("served {echoed} {no_room} {refused}, {missed} missed");
+}
+
+/// A client of an echo server at the port of its word, until that has ended.
+#[test]
+#[ignore = "a part of other tests"]
+fn as_client() {
+    let Some(port) = std::env::var("UPCALL_PART").ok().filter(|words| !words.is_empty()) else {
+        return println!("skipped: it is a part of other tests");
+    };
+    let socket = UdpSocket::bind((THEIRS, 0)).unwrap();
+    socket.connect((OURS, port.parse().unwrap())).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let (mut number, mut bytes) = (0u64, [0; 2048]);
+    loop {
+        let sent = message(number);
+        let length = 8 + usize::try_from(number * 77 % 1464).unwrap();
+        // An error: nobody is there yet.
+        let _ = socket.send(&sent[..length]);
+        if let Ok(found) = socket.recv(&mut bytes)
+            && bytes[..found] == sent[..length]
+        {
+            number += 1;
+            println!("answered {number}");
+        }
+    }
+}
+
 fn request(port: u16) -> FlowRequest {
     FlowRequest::new(INTERFACE, SocketAddr::new(OURS.parse().unwrap(), port))
 }
@@ -336,6 +380,28 @@ fn an_ordinary_user_exchanges_datagrams_with_the_kernel_by_the_daemon() {
     let (exchanged, lost) = program.end();
     assert!(exchanged >= 100);
     assert_eq!(lost, 0);
+    wait_until("the end of the XDP program", || !network.is_attached());
+    let said = network.end_daemon();
+    assert!(said.contains("8192 of 8192 frames are free"), "{said}");
+}
+
+#[test]
+#[ignore = "needs root, ip and sysctl"]
+fn the_example_udp_echo_flow_sends_back_what_the_kernel_sends() {
+    let _machine = machine();
+    let Some(mut network) = Network::start(&FLAGS) else { return };
+    let mut server = network.at(&network.ours, &network.program);
+    let words = format!("{INTERFACE} {OURS}:5004 --packets 20");
+    let mut server = Program::start(part(&mut server, "as_udp_echo_flow", &words));
+    let mut client = network.at(&network.theirs, &network.program);
+    let mut client = Program::start(part(&mut client, "as_client", "5004"));
+    assert!(server.line("served ").starts_with("20 0 0, "));
+    assert!(server.child.wait().unwrap().success());
+    // The last answer may be lost with the flow.
+    for number in 1..20 {
+        assert_eq!(client.line("answered "), number.to_string());
+    }
+    client.kill();
     wait_until("the end of the XDP program", || !network.is_attached());
     let said = network.end_daemon();
     assert!(said.contains("8192 of 8192 frames are free"), "{said}");
