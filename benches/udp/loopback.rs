@@ -1,4 +1,5 @@
-//! Part `loopback`: a client and a server of one machine (rtu-1995 §7.3, Figure 9), idle and loaded.
+//! Part `loopback`: a client and a server of one machine (rtu-1995 §7.3, Figure 9), idle and
+//! loaded.
 //!
 //! Client and server share one CPU, and UDP is the kernel's. Each is a loop of an ordinary thread
 //! that sends, or receives, one packet a call; or a handler of 20 ms (client) and 10 ms (server),

@@ -1,8 +1,8 @@
 //! UDP in user space beside the kernel's: what a packet costs, how even paced packets leave, and
 //! how streams share a link (docs/decisions/0024-network.md).
 //!
-//! `-- PART` measures one part: `packets`, `pacing`, `streams` or `loopback`. The bench needs root: it makes
-//! network namespaces and attaches XDP programs. It asserts nothing about time.
+//! `-- PART` measures one part: `packets`, `pacing`, `streams` or `loopback`. The bench needs root:
+//! it makes network namespaces and attaches XDP programs. It asserts nothing about time.
 
 #![forbid(unsafe_code)]
 

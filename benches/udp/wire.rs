@@ -140,7 +140,8 @@ impl NapiThread {
     }
 }
 
-/// Goes on in a network namespace of its own, with a `/sys` that shows it. Returns in that one, and ends the process otherwise.
+/// Goes on in a network namespace of its own, with a `/sys` that shows it. Returns in that one, and
+/// ends the process otherwise.
 pub fn go_inside() {
     const INSIDE: &str = "UPCALL_BENCH_INSIDE";
     if std::env::var_os(INSIDE).is_some() {

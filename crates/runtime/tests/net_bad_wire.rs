@@ -6,7 +6,7 @@
 //! leaves them out, and damage would not be found.
 //!
 //! ```text
-//!   flow - ours =veth= near -- bad wire, both ways -- far =veth= theirs - echo server, other kernel
+//!   flow - ours =veth= near -- bad wire, both ways -- far =veth= theirs - echo server
 //! ```
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
