@@ -90,7 +90,8 @@ struct Held {
     interface: String,
     local: SocketAddr,
     frames: u32,
-    depth: u32,
+    /// [`waiting_max`].
+    waiting: u32,
 }
 
 /// A flow that has ended.
@@ -155,7 +156,7 @@ impl Networks {
                     interface: name.to_owned(),
                     local: memory.local(),
                     frames: memory.frames().frames,
-                    depth: terms.receive.map_or(0, |quota| quota.depth),
+                    waiting: waiting_max(&terms),
                 };
                 let path = owned.path.clone();
                 self.flows.insert(asker.session, held);
@@ -239,7 +240,7 @@ impl Networks {
         if asker.uid != 0 && (1..PORT_LEAST).contains(&terms.local.port()) {
             return Err(FlowRefusal::Port { least: PORT_LEAST });
         }
-        let depth = terms.receive.map_or(0, |quota| quota.depth);
+        let waiting = waiting_max(&terms);
         let frames = terms.form.receive_slots + terms.form.transmit_slots;
         let of_user = || self.flows.values().filter(|held| held.asker.uid == asker.uid);
         if of_user().count() >= FLOWS_OF_USER_MAX {
@@ -248,13 +249,13 @@ impl Networks {
         if of_user().map(|held| held.frames).sum::<u32>() + frames > FRAMES_OF_USER_MAX {
             return Err(FlowRefusal::FramesOfUser { most: FRAMES_OF_USER_MAX });
         }
-        if of_user().map(|held| held.depth).sum::<u32>().saturating_add(depth) > DEPTHS_OF_USER_MAX
-        {
+        let of_flows = of_user().map(|held| held.waiting).sum::<u32>();
+        if of_flows.saturating_add(waiting) > DEPTHS_OF_USER_MAX {
             return Err(FlowRefusal::DepthsOfUser { most: DEPTHS_OF_USER_MAX });
         }
         let here = || self.flows.values().filter(|held| held.interface == name);
         let is_full = here().count() >= FLOWS_MAX as usize
-            || here().map(|held| held.depth).sum::<u32>() + depth > DEPTHS_MAX
+            || here().map(|held| held.waiting).sum::<u32>() + waiting > DEPTHS_MAX
             || self.flows.values().map(|held| held.frames).sum::<u32>() + frames
                 > FRAMES_OF_ALL_MAX;
         if is_full { Err(FlowRefusal::Full) } else { Ok(terms) }
@@ -309,6 +310,11 @@ impl Drop for Networks {
         names.iter().for_each(|name| self.close(name));
         self.finish();
     }
+}
+
+/// The most datagrams of a flow that wait for their eligible times.
+fn waiting_max(terms: &FlowTerms) -> u32 {
+    terms.receive.map_or(0, |quota| quota.depth.saturating_sub(quota.at_once.max(1)) + 1)
 }
 
 /// The terms with an address of the interface. An unspecified one stands for all of them.

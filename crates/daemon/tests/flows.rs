@@ -435,7 +435,7 @@ fn each_datagram_of_a_flood_is_received_or_counted_with_its_reason() {
         let [_echo, namespace] = network();
         let served = Served::start();
         // A quota of one datagram in an hour drops the others in the driver.
-        let quota = Quota { step_ns: 0, interval_ns: 3_600_000_000_000, depth: 1 };
+        let quota = Quota { step_ns: 0, interval_ns: 3_600_000_000_000, depth: 1, at_once: 1 };
         let request_with = |receive| FlowRequest { receive, ..request(5004) };
         let flow = UdpFlow::open(&served.socket, &request_with(Some(quota))).unwrap();
         let lost = flood(&namespace, 5004, COUNT);
@@ -476,7 +476,7 @@ fn a_request_beyond_the_bounds_is_refused_with_its_cause() {
         };
         let at = |address: &str| SocketAddr::new(address.parse().unwrap(), 5004);
         let form = |receive_slots, transmit_slots| FlowForm { receive_slots, transmit_slots };
-        let quota = |interval_ns, depth| Some(Quota { step_ns: 0, interval_ns, depth });
+        let quota = |interval_ns, depth| Some(Quota { step_ns: 0, interval_ns, depth, at_once: 1 });
         let good = request(5004);
         let wrong = [
             (FlowRequest { interface: "lo".into(), ..good.clone() }, FlowCause::NoInterface),

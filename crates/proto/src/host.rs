@@ -62,7 +62,7 @@ pub use path_mtu::PATHS_MAX;
 
 /// Errors that the host sends: the token bucket that RFC 4443 §2.4 (f) gives as an example, one
 /// each 100 ms and 10 at once.
-const ERRORS: Quota = Quota { step_ns: 0, interval_ns: 100_000_000, depth: 10 };
+const ERRORS: Quota = Quota { step_ns: 0, interval_ns: 100_000_000, depth: 10, at_once: 1 };
 
 /// The host of one interface.
 #[derive(Debug)]

@@ -29,11 +29,15 @@ pub struct Quota {
     pub interval_ns: u64,
     /// How many packets may be ahead of their eligible times. 0 counts as 1.
     pub depth: u32,
+    /// How many of those may be processed at once: a declared burst. The others wait for their
+    /// eligible times. 0 counts as 1. Only a queue looks at it: what the rule passes may come at
+    /// once in any case.
+    pub at_once: u32,
 }
 
 impl Quota {
     /// The quota that passes every packet.
-    pub const UNLIMITED: Quota = Quota { step_ns: 0, interval_ns: 0, depth: 1 };
+    pub const UNLIMITED: Quota = Quota { step_ns: 0, interval_ns: 0, depth: 1, at_once: 1 };
 
     /// The quota of a receiver that takes a packet each `period`. The protocol activity runs each
     /// `processing_period`.
@@ -50,6 +54,7 @@ impl Quota {
             step_ns: 0,
             interval_ns: interval_ns(period, inflation_ppm),
             depth: entries(period, burst, processing_period),
+            at_once: 1,
         }
     }
 
@@ -62,7 +67,7 @@ impl Quota {
     /// `period` (Table 3). A `batch` of 0 counts as 1.
     pub fn served_each(period: Span, batch: u32, entries: u32) -> Self {
         let interval_ns = period.as_nanos() / u64::from(batch.max(1));
-        Quota { step_ns: period.as_nanos(), interval_ns, depth: entries }
+        Quota { step_ns: period.as_nanos(), interval_ns, depth: entries, at_once: 1 }
     }
 
     /// The next eligible time in nanoseconds after a packet at `now_ns`, or `None` if the packet
@@ -167,7 +172,7 @@ mod tests {
     fn a_flood_passes_at_the_rate_of_the_receiver() {
         // 1000 packets a second to a receiver of 200 a second, for 60 s (Table 5).
         let quota = Quota::of_receiver(ms(5), 0, 1, ms(10));
-        assert_eq!(quota, Quota { step_ns: 0, interval_ns: 5 * MS, depth: 3 });
+        assert_eq!(quota, Quota { step_ns: 0, interval_ns: 5 * MS, depth: 3, at_once: 1 });
         let passed = passed(quota, (0..60_000).map(|packet| packet * MS));
         assert_eq!(passed.len(), 12_002);
     }
@@ -198,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_change_of_the_quota_keeps_the_eligible_time() {
-        let mut meter = Meter::new(Quota { step_ns: 0, interval_ns: 10, depth: 1 });
+        let mut meter = Meter::new(Quota { step_ns: 0, interval_ns: 10, depth: 1, at_once: 1 });
         assert!(meter.pass(Instant::from_nanos(0)));
         meter.quota.interval_ns = 2;
         assert!(!meter.pass(Instant::from_nanos(9)));
@@ -212,6 +217,7 @@ mod tests {
             step_ns: step * 7,
             interval_ns,
             depth,
+            at_once: 1,
         })
     }
 
@@ -248,12 +254,30 @@ mod tests {
         }
 
         #[test]
+        fn a_sender_that_keeps_its_burst_loses_nothing(
+            quota in any_quota(),
+            bursts in prop::collection::vec((1u64..6, 0u64..3), 1..100),
+        ) {
+            // Bursts of up to the depth, each followed by as many intervals.
+            let quota = Quota { step_ns: 0, ..quota };
+            let depth = u64::from(quota.depth.max(1));
+            let mut now = 0;
+            let mut times = Vec::new();
+            for (count, late) in bursts {
+                let count = count.min(depth);
+                times.extend((0..count).map(|_| now));
+                now += count * quota.interval_ns + late;
+            }
+            prop_assert_eq!(passed(quota, times.iter().copied()).len(), times.len());
+        }
+
+        #[test]
         fn no_value_panics_or_goes_back(
             (step_ns, interval_ns) in (any::<u64>(), any::<u64>()),
             depth in any::<u32>(),
             (next, now) in (any::<u64>(), any::<u64>()),
         ) {
-            let quota = Quota { step_ns, interval_ns, depth };
+            let quota = Quota { step_ns, interval_ns, depth, at_once: 1 };
             if let Some(after) = quota.pass(next, now) {
                 prop_assert!(after >= next);
             }

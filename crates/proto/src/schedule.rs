@@ -4,11 +4,15 @@
 //! The last one is the scheduler inside the activity that §4.5 asks for:
 //!
 //! ```text
-//! eligible time = max(arrival, eligible time of the packet before + interval)
-//! deadline      = eligible time + interval
+//! turn          = max(arrival, turn of the packet before + interval)
+//! eligible time = max(arrival, turn - (packets at once - 1) * interval)
+//! deadline      = turn + interval
 //! ```
 //!
-//! and the destination is served whose first packet is eligible and has the earliest deadline.
+//! and the destination is served whose first packet is eligible and has the earliest deadline. The
+//! paper has one packet at once, so that turn and eligible time are the same. A burst that was
+//! declared ([`Quota::at_once`]) is eligible when it comes, but its deadlines stay an interval
+//! apart, so it does not go before packets of others that are as urgent.
 //! These are times of the clock, and not of service. A packet that is not eligible waits even if
 //! the activity has nothing else to do: its receiver would not take it, so it would be dropped at
 //! the socket after it was processed. Therefore this is not one more [account of
@@ -49,8 +53,10 @@ pub struct PacketSchedule<T> {
     /// and count.
     queues: Queues<(Instant, T)>,
     intervals: Vec<Span>,
-    /// The earliest time at which the next packet of a slot may be eligible.
-    next_eligible: Vec<Instant>,
+    /// How long before its turn a packet is eligible.
+    ahead: Vec<Span>,
+    /// The earliest turn of the next packet of a slot.
+    next_turn: Vec<Instant>,
     /// [`Service::Eligible`]: slots by the eligible times of their first packets.
     waiting: Earliest,
     /// [`Service::Eligible`]: slots with an eligible packet, by deadline.
@@ -71,7 +77,8 @@ impl<T> PacketSchedule<T> {
             service,
             queues: Queues::new(slots),
             intervals: vec![Span::ZERO; capacity],
-            next_eligible: vec![Instant::ZERO; capacity],
+            ahead: vec![Span::ZERO; capacity],
+            next_turn: vec![Instant::ZERO; capacity],
             waiting: BinaryHeap::with_capacity(capacity),
             eligible: BinaryHeap::with_capacity(capacity),
             filled: VecDeque::with_capacity(capacity),
@@ -80,11 +87,13 @@ impl<T> PacketSchedule<T> {
         }
     }
 
-    /// Binds `slot`: its queue has the depth of the quota, and its packets are eligible an interval
+    /// Binds `slot`: its queue has the depth of the quota, and its packets have turns an interval
     /// apart. Of a bound slot, this changes both from the next packet on. O(1).
     pub fn bind(&mut self, slot: u32, quota: Quota) {
         let Some(interval) = self.intervals.get_mut(slot as usize) else { return };
         *interval = Span::from_nanos(quota.interval_ns);
+        let others = u64::from(quota.at_once.max(1) - 1);
+        self.ahead[slot as usize] = Span::from_nanos(quota.interval_ns.saturating_mul(others));
         self.queues.bind(slot, quota.depth.max(1));
     }
 
@@ -105,7 +114,7 @@ impl<T> PacketSchedule<T> {
         self.filled.retain(|of| *of != slot);
         self.waiting.retain(|Reverse((_, of))| *of != slot);
         self.eligible.retain(|Reverse((_, of))| *of != slot);
-        if let Some(next) = self.next_eligible.get_mut(slot as usize) {
+        if let Some(next) = self.next_turn.get_mut(slot as usize) {
             *next = Instant::ZERO;
         }
         dropped
@@ -191,8 +200,9 @@ impl<T> PacketSchedule<T> {
             Service::Exhaustion => self.filled.push_back(slot),
             Service::Eligible => {
                 let Some((arrival, _)) = self.queues.head(slot) else { return };
-                let at = self.next_eligible[slot as usize].max(*arrival);
-                self.next_eligible[slot as usize] = at + self.intervals[slot as usize];
+                let turn = self.next_turn[slot as usize].max(*arrival);
+                let at = (turn - self.ahead[slot as usize]).max(*arrival);
+                self.next_turn[slot as usize] = turn + self.intervals[slot as usize];
                 self.waiting.push(Reverse((at, slot)));
             }
         }
@@ -213,8 +223,8 @@ impl<T> PacketSchedule<T> {
                 break;
             }
             self.waiting.pop();
-            // Its deadline: an interval after its eligible time.
-            self.eligible.push(Reverse((self.next_eligible[slot as usize], slot)));
+            // Its deadline: an interval after its turn.
+            self.eligible.push(Reverse((self.next_turn[slot as usize], slot)));
         }
         let Reverse((_, slot)) = self.eligible.pop()?;
         let (_, item) = self.queues.pop(slot)?;

@@ -99,7 +99,7 @@ fn random_packets_break_nothing() {
     for slot in 0..FLOWS {
         let any = Ipv6Addr::UNSPECIFIED.into();
         table.bind(Destination::new(any, UDP, 5000 + slot), slot.into()).unwrap();
-        schedule.bind(slot.into(), Quota { step_ns: 0, interval_ns: 50_000, depth: 4 });
+        schedule.bind(slot.into(), Quota { step_ns: 0, interval_ns: 50_000, depth: 4, at_once: 1 });
     }
     let mut out = [0; 2048];
     let [mut datagrams, mut right, mut scheduled, mut taken, mut answers] = [0u64; 5];

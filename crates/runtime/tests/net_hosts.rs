@@ -196,7 +196,7 @@ fn a_flow_with_a_quota_gets_its_packets_in_a_flood() {
     let [mut one, mut two] = owners(LinkSpec::new(0, Span::ZERO), 3, None);
     let (_, mut flood) = one.bind(terms(1, true, 1)).unwrap();
     let (_, mut honest) = one.bind(terms(1, true, 2)).unwrap();
-    let quota = |interval_ns, depth| Some(Quota { step_ns: 0, interval_ns, depth });
+    let quota = |interval_ns, depth| Some(Quota { step_ns: 0, interval_ns, depth, at_once: 1 });
     let limited = FlowTerms { receive: quota(10_000_000, 2), ..terms(2, true, 5004) };
     let wanted = FlowTerms { receive: quota(5_000_000, 2), ..terms(2, true, 5006) };
     let (flooded, mut flooded_end) = two.bind(limited).unwrap();

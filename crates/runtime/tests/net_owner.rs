@@ -195,7 +195,7 @@ fn a_flow_gets_no_more_than_its_quota() {
         let mut interface = interface();
         let [ours, theirs]: [IpAddr; 2] = [OURS[0], THEIRS[0]].map(|it| it.parse().unwrap());
         let peer = SocketAddr::new(theirs, ECHO);
-        let quota = Quota { step_ns: 0, interval_ns: 20_000_000, depth: 3 };
+        let quota = Quota { step_ns: 0, interval_ns: 20_000_000, depth: 3, at_once: 1 };
         let limited = FlowTerms { receive: Some(quota), ..terms(SocketAddr::new(ours, PORT)) };
         let (slot, mut flow) = interface.bind(limited).unwrap();
         let (_, mut other) = interface.bind(terms(SocketAddr::new(ours, 0))).unwrap();

@@ -51,7 +51,7 @@ pub fn packet_schedule(data: &[u8]) {
     for step in &bytes.all(STEPS_MAX, step).0 {
         match *step {
             Step::Bind { slot, interval_ns, depth } => {
-                schedule.bind(slot, Quota { step_ns: 0, interval_ns, depth });
+                schedule.bind(slot, Quota { step_ns: 0, interval_ns, depth, at_once: 1 });
             }
             Step::Unbind { slot } => drop(schedule.unbind(slot)),
             Step::Push { slot } => {

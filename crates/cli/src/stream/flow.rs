@@ -25,21 +25,22 @@ const TRANSMIT_SLOTS_MIN: u32 = 16;
 /// What may arrive at a stream that receives by `xdp://`. `None`: by the kernel's UDP, or there is
 /// no limit of its rate.
 ///
-/// The limit is that of a receiver of one packet in each packet interval, and the other packets of
-/// a unit may come with its first one. The owner of an interface hands over no packet before its
-/// eligible time. So a stream whose packets may come long before their time has no limit: one that
-/// works ahead, or a transaction with bursts.
+/// The limit is that of a receiver of one packet in each packet interval. The packets of a unit or of
+/// a burst may come together, and as much before their time as the stream works ahead. The owner of
+/// an interface hands those over when they come.
 pub fn receive_quota(stream: &Stream, mapping: &Mapping) -> Option<Quota> {
     let Direction::Receive(address) = &stream.direction else { return None };
     address.interface.as_ref()?;
-    let bursts = matches!(stream.class, Class::Transaction { burst, .. } if burst > 1);
-    if bursts || stream.workahead > 0 {
-        return None;
-    }
     let datagrams_a_pdu = stream.pdu_bytes.div_ceil(stream.packet_bytes);
     let (interval, depth) = limit_of(packet_interval(mapping, datagrams_a_pdu), None);
-    let others_of_unit = pdus_of_unit(stream).saturating_mul(datagrams_a_pdu) - 1;
-    Some(quota(interval, depth.saturating_add(others_of_unit)))
+    let pdus_together = match stream.class {
+        Class::Transaction { burst, .. } => burst,
+        _ => pdus_of_unit(stream),
+    };
+    let pdus_ahead = mapping.params.batch.saturating_mul(stream.workahead);
+    let pdus_at_once = pdus_together.saturating_add(pdus_ahead);
+    let at_once = pdus_at_once.saturating_mul(datagrams_a_pdu).max(1);
+    Some(quota(interval, depth.saturating_add(at_once - 1), at_once))
 }
 
 /// Datagrams that came for the flow of a stream and that it did not get, by the daemon's counts.
@@ -104,7 +105,7 @@ fn request(stream: &Stream, mapping: &Mapping, interface: &str) -> io::Result<Fl
             FlowRequest {
                 interface,
                 local: any_of_family(peer.socket),
-                receive: Some(quota(never, depth)),
+                receive: Some(quota(never, depth, 1)),
                 // As for a receiver, a little faster than the stream: what was late catches up.
                 send: Share::Paced { interval },
                 form: FlowForm {
@@ -117,8 +118,8 @@ fn request(stream: &Stream, mapping: &Mapping, interface: &str) -> io::Result<Fl
     })
 }
 
-fn quota(interval: Span, depth: u32) -> Quota {
-    Quota { step_ns: 0, interval_ns: interval.as_nanos(), depth }
+fn quota(interval: Span, depth: u32, at_once: u32) -> Quota {
+    Quota { step_ns: 0, interval_ns: interval.as_nanos(), depth, at_once }
 }
 
 /// The time between two datagrams of a stream.
@@ -173,26 +174,30 @@ mod tests {
         assert_eq!((interface.as_str(), local), ("eth1", "10.0.0.2:5004".parse().unwrap()));
         // As `upcall exec --receive udp:5004@90/s`.
         let (interval, depth) = limit_of(Span::from_nanos(1_000_000_000 / 90), None);
-        assert_eq!(receive, Some(quota(interval, depth)));
+        assert_eq!(receive, Some(quota(interval, depth, 1)));
         assert_eq!(form.receive_slots, mapping.buffers.next_power_of_two());
 
         // 5 packets of 1000 B in each frame, and 20 frames a second: 100 packets a second.
         let frames = "frame = \"4500 B\"\nframe_rate = \"20/s\"";
         let (request, _) = request_of(&format!("{MEDIA}{AT}{frames}"));
         let (interval, depth) = limit_of(Span::from_millis(10), None);
-        assert_eq!(request.unwrap().receive, Some(quota(interval, depth + 4)));
+        assert_eq!(request.unwrap().receive, Some(quota(interval, depth + 4, 5)));
     }
 
     #[test]
-    fn packets_that_may_come_before_their_time_are_not_held_back() {
+    fn what_is_declared_to_come_together_is_handed_over_at_once() {
         let transaction = |burst| {
             let class = "class = \"transaction\"\npdu = \"100 B\"\ndelay = \"50 ms\"\n";
             request_of(&format!("{class}{AT}rate = \"10/s\"\nburst = {burst}")).0.unwrap()
         };
-        assert!(transaction(1).receive.is_some());
-        assert_eq!(transaction(2).receive, None);
-        let ahead = format!("{MEDIA}{AT}rate = \"90/s\"\nworkahead = 4");
-        assert_eq!(request_of(&ahead).0.unwrap().receive, None);
+        let (interval, depth) = limit_of(Span::from_millis(100), None);
+        assert_eq!(transaction(1).receive, Some(quota(interval, depth, 1)));
+        assert_eq!(transaction(8).receive, Some(quota(interval, depth + 7, 8)));
+        let (request, mapping) = request_of(&format!("{MEDIA}{AT}rate = \"90/s\"\nworkahead = 4"));
+        let ahead = 4 * mapping.params.batch;
+        let receive = request.unwrap().receive.unwrap();
+        let (interval, depth) = limit_of(Span::from_nanos(1_000_000_000 / 90), None);
+        assert_eq!(receive, quota(interval, depth + ahead, 1 + ahead));
     }
 
     #[test]

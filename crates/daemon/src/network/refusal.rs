@@ -70,7 +70,7 @@ pub(super) fn check(terms: &FlowTerms) -> Result<(), FlowRefusal> {
         return Err(FlowRefusal::Slots);
     }
     let is_interval = |ns: u64| (1..=INTERVAL_NS_MAX).contains(&ns);
-    if let Some(FlowQuota { step_ns, interval_ns, depth }) = terms.receive {
+    if let Some(FlowQuota { step_ns, interval_ns, depth, .. }) = terms.receive {
         if !is_interval(interval_ns) || step_ns > INTERVAL_NS_MAX {
             return Err(FlowRefusal::Interval);
         }

@@ -152,7 +152,12 @@ impl Daemon {
 }
 
 fn terms_of(request: &OpenFlow) -> FlowTerms {
-    let quota = |FlowQuota { interval_ns, step_ns, depth }| Quota { step_ns, interval_ns, depth };
+    let quota = |FlowQuota { interval_ns, step_ns, depth, at_once }| Quota {
+        step_ns,
+        interval_ns,
+        depth,
+        at_once,
+    };
     FlowTerms {
         local: request.local,
         receive: request.receive.map(quota),

@@ -8,7 +8,7 @@ fn at(ms: u64) -> Instant {
 }
 
 fn quota(interval_ms: u64, depth: u32) -> Quota {
-    Quota { step_ns: 0, interval_ns: interval_ms * MS, depth }
+    Quota { step_ns: 0, interval_ns: interval_ms * MS, depth, at_once: 1 }
 }
 
 /// Everything that one activation takes.
@@ -204,6 +204,105 @@ proptest! {
             let _ = schedule.push(0, 0, at(now));
             taken += activation(&mut schedule, u32::MAX, at(now)).len() as u64;
             prop_assert!(taken <= 1 + now / interval);
+        }
+    }
+}
+
+/// When each packet of one destination is served, if the activity always has the CPU. `arrivals` in
+/// ns, in order. `None`: dropped.
+fn served(quota: Quota, arrivals: &[u64]) -> Vec<Option<u64>> {
+    let mut schedule = PacketSchedule::new(Service::Eligible, 1);
+    schedule.bind(0, quota);
+    let mut served = vec![None; arrivals.len()];
+    let serve = |schedule: &mut PacketSchedule<usize>, served: &mut Vec<Option<u64>>, now| {
+        schedule.begin(u32::MAX);
+        while let Some((_, item)) = schedule.next(Instant::from_nanos(now)) {
+            served[item] = Some(now);
+        }
+    };
+    for (item, &now) in arrivals.iter().enumerate() {
+        while let Some(next) = schedule.next_at().filter(|next| next.as_nanos() < now) {
+            serve(&mut schedule, &mut served, next.as_nanos());
+        }
+        let _ = schedule.push(0, item, Instant::from_nanos(now));
+        serve(&mut schedule, &mut served, now);
+    }
+    while let Some(next) = schedule.next_at() {
+        serve(&mut schedule, &mut served, next.as_nanos());
+    }
+    served
+}
+
+#[test]
+fn a_declared_burst_is_served_when_it_comes_and_its_deadlines_stay_apart() {
+    let burst = Quota { at_once: 3, ..quota(10, 4) };
+    assert_eq!(served(burst, &[5, 5, 5, 5]), [Some(5), Some(5), Some(5), Some(10 * MS + 5)]);
+    let mut schedule = PacketSchedule::new(Service::Eligible, 2);
+    schedule.bind(0, burst);
+    schedule.bind(1, quota(15, 2));
+    for item in 0..3 {
+        schedule.push(0, item, at(0)).unwrap();
+    }
+    schedule.push(1, 3, at(0)).unwrap();
+    // Deadlines: 10, 20 and 30 of slot 0, and 15 of slot 1.
+    assert_eq!(activation(&mut schedule, 9, at(0)), [(0, 0), (1, 3), (0, 1), (0, 2)]);
+}
+
+fn any_burst() -> impl Strategy<Value = Quota> {
+    (1u64..50, 1u32..8, 0u32..8).prop_map(|(interval_ns, depth, at_once)| Quota {
+        step_ns: 0,
+        interval_ns,
+        depth: depth + at_once,
+        at_once,
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_time_serves_more_than_the_burst_and_elapsed_by_interval(
+        quota in any_burst(),
+        gaps in prop::collection::vec(0u64..60, 1..100),
+    ) {
+        let arrivals: Vec<u64> =
+            gaps.iter().scan(0, |now, gap| { *now += gap; Some(*now) }).collect();
+        let served: Vec<u64> = served(quota, &arrivals).into_iter().flatten().collect();
+        for (first, from) in served.iter().enumerate() {
+            for (last, to) in served.iter().enumerate().skip(first) {
+                let most = u64::from(quota.at_once.max(1)) + (to - from) / quota.interval_ns;
+                prop_assert!((last - first + 1) as u64 <= most, "{served:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_sender_that_keeps_its_burst_is_served_at_once(
+        quota in any_burst(),
+        bursts in prop::collection::vec((1u64..9, 0u64..3), 1..50),
+    ) {
+        let at_once = u64::from(quota.at_once.max(1));
+        let (mut now, mut arrivals) = (0, Vec::new());
+        for (count, late) in bursts {
+            let count = count.min(at_once);
+            arrivals.extend((0..count).map(|_| now));
+            now += count * quota.interval_ns + late;
+        }
+        let expected: Vec<Option<u64>> = arrivals.iter().copied().map(Some).collect();
+        prop_assert_eq!(served(quota, &arrivals), expected);
+    }
+
+    #[test]
+    fn what_the_quota_passes_waits_for_the_part_beyond_its_burst_only(
+        quota in any_burst(),
+        gaps in prop::collection::vec(0u64..60, 1..100),
+    ) {
+        // The program passes what comes up to a depth early. The queue drops none of it.
+        let arrivals = gaps.iter().scan(0, |now, gap| { *now += gap; Some(*now) });
+        let mut meter = crate::quota::Meter::new(quota);
+        let passed: Vec<u64> = arrivals.filter(|at| meter.pass(Instant::from_nanos(*at))).collect();
+        let most = u64::from(quota.depth - quota.at_once.max(1)) * quota.interval_ns;
+        for (served, arrival) in served(quota, &passed).into_iter().zip(&passed) {
+            let Some(served) = served else { panic!("the queue dropped one: {passed:?}") };
+            prop_assert!(served - arrival <= most, "{served} {arrival}");
         }
     }
 }

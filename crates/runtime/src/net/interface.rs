@@ -262,7 +262,7 @@ impl UdpInterface {
         let of = flow_slot(slot);
         let program = &self.steering.program;
         program.page().clear(of);
-        let quota = terms.receive.map(|Quota { interval_ns, step_ns, depth }| {
+        let quota = terms.receive.map(|Quota { interval_ns, step_ns, depth, .. }| {
             quota_page::Quota::new(interval_ns, step_ns, depth.max(1).into())
         });
         let steered = quota.transpose().map_err(InterfaceError::Quota).and_then(|quota| {

@@ -116,7 +116,12 @@ impl UdpFlow {
 }
 
 fn on_the_wire(request: &FlowRequest) -> OpenFlow {
-    let quota = |Quota { step_ns, interval_ns, depth }| FlowQuota { interval_ns, step_ns, depth };
+    let quota = |Quota { step_ns, interval_ns, depth, at_once }| FlowQuota {
+        interval_ns,
+        step_ns,
+        depth,
+        at_once,
+    };
     OpenFlow {
         interface: request.interface.clone(),
         local: request.local,

@@ -55,7 +55,7 @@ const FRAME_BYTES_MAX: usize = 4096 + 4 * TAGS_MAX;
 
 /// Packets that are for no flow, which the host of the interface answers: at most so many at once,
 /// and one each millisecond. The rest is dropped, so that a flood of them costs a bounded part.
-const CONTROL: Quota = Quota { step_ns: 0, interval_ns: 1_000_000, depth: 64 };
+const CONTROL: Quota = Quota { step_ns: 0, interval_ns: 1_000_000, depth: 64, at_once: 1 };
 
 /// Whose checksums a received packet must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

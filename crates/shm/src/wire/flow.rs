@@ -35,6 +35,8 @@ pub struct FlowQuota {
     pub step_ns: u64,
     /// How many may be ahead of their eligible times, at least 1.
     pub depth: u32,
+    /// How many of those are handed over when they come.
+    pub at_once: u32,
 }
 
 /// When a flow may send.
@@ -208,7 +210,7 @@ pub struct OwnedInterfaceStatus {
 impl OpenFlow {
     pub(super) fn encode(&self) -> Vec<u8> {
         let [high, low, port] = address_words(self.local);
-        let FlowQuota { interval_ns, step_ns, depth } = self.receive.unwrap_or_default();
+        let FlowQuota { interval_ns, step_ns, depth, at_once } = self.receive.unwrap_or_default();
         let (is_paced, send) = match self.send {
             FlowShare::Paced(interval_ns) => (1, interval_ns),
             FlowShare::Weight(weight) => (0, weight.into()),
@@ -221,6 +223,7 @@ impl OpenFlow {
             interval_ns,
             step_ns,
             depth.into(),
+            at_once.into(),
             is_paced,
             send,
             self.receive_slots.into(),
@@ -239,6 +242,7 @@ impl OpenFlow {
             interval_ns,
             step_ns,
             depth,
+            at_once,
             is_paced,
             send,
             receive_slots,
@@ -247,7 +251,12 @@ impl OpenFlow {
         else {
             return Err(content);
         };
-        let quota = FlowQuota { interval_ns, step_ns, depth: narrow(depth, content)? };
+        let quota = FlowQuota {
+            interval_ns,
+            step_ns,
+            depth: narrow(depth, content)?,
+            at_once: narrow(at_once, content)?,
+        };
         Ok(OpenFlow {
             interface: texts.pop_front().ok_or(content)?,
             local: address_of([high, low, port], content)?,

@@ -123,7 +123,7 @@ fn open_flows() -> [OpenFlow; 2] {
     let paced = OpenFlow {
         interface: "eth1".into(),
         local: "10.0.0.2:5004".parse().unwrap(),
-        receive: Some(FlowQuota { interval_ns: 3, step_ns: 4, depth: 5 }),
+        receive: Some(FlowQuota { interval_ns: 3, step_ns: 4, depth: 5, at_once: 2 }),
         send: FlowShare::Paced(6),
         receive_slots: 256,
         transmit_slots: 64,
@@ -419,9 +419,9 @@ fn the_messages_of_flows_have_fixed_bytes() {
     // The address is in network order, IPv4 mapped, in two words.
     let (high, low) = (0, 0xffff_0a00_0002);
     let golden = [
-        content(&[high, low, 5004, 1, 3, 4, 5, 1, 6, 256, 64], "eth1"),
+        content(&[high, low, 5004, 1, 3, 4, 5, 2, 1, 6, 256, 64], "eth1"),
         content(
-            &[0x0002_0003_0004_0005, 0x0006_0007_0008_0009, 0, 0, 0, 0, 0, 0, 7, 256, 64],
+            &[0x0002_0003_0004_0005, 0x0006_0007_0008_0009, 0, 0, 0, 0, 0, 0, 0, 7, 256, 64],
             "eth1",
         ),
     ];
@@ -452,15 +452,16 @@ fn the_messages_of_flows_have_fixed_bytes() {
 
 #[test]
 fn a_flow_message_with_a_number_out_of_range_is_refused() {
-    // Port, flag, depth, flag, slots. In the second one: a weight.
+    // Port, flag, depth, at once, flag, slots. In the second one: a weight.
     for (request, word, value) in [
         (0, 2, 1 << 16),
         (0, 3, 2),
         (0, 6, 1 << 32),
-        (0, 7, 2),
-        (0, 9, 1 << 32),
+        (0, 7, 1 << 32),
+        (0, 8, 2),
         (0, 10, 1 << 32),
-        (1, 8, 1 << 32),
+        (0, 11, 1 << 32),
+        (1, 9, 1 << 32),
     ] {
         let mut bytes = ToDaemon::OpenFlow(open_flows()[request].clone()).encode();
         let at = 16 + 8 * word;
