@@ -136,8 +136,9 @@ impl Account {
     /// Nothing changes then.
     #[inline]
     pub fn hand_over(&mut self, frame: u32, from: Holder, to: Holder) -> Result<(), AccountError> {
-        let found = self.holder(frame);
-        if found != Some(from) || from == Holder::Free {
+        let found = self.holders.get(frame as usize);
+        if found != Some(&from.word()) || from == Holder::Free {
+            let found = self.holder(frame);
             return Err(AccountError { frame, found, expected: from });
         }
         self.give(frame, to);

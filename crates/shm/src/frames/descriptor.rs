@@ -55,6 +55,7 @@ impl Descriptor {
     }
 
     /// As a word of a queue: frame in the low half, then offset, then length.
+    #[inline]
     pub(super) fn word(self) -> u64 {
         u64::from(self.frame) | u64::from(self.offset) << 32 | u64::from(self.length) << 48
     }
@@ -64,6 +65,7 @@ impl Descriptor {
     /// # Errors
     /// There is no such frame, or the part is not inside of it.
     #[expect(clippy::cast_possible_truncation, reason = "takes the word apart")]
+    #[inline]
     pub(super) fn of_word(
         word: u64,
         form: FrameForm,
@@ -84,13 +86,25 @@ impl Descriptor {
     /// [`PeerFault::Value`] with the first part that is not.
     #[inline]
     pub fn check(self, form: FrameForm, page: &'static str) -> Result<(), PeerFault> {
-        let check = |name, found: u64, max: u64| match found {
-            found if found <= max => Ok(()),
-            found => Err(PeerFault::Value { page, name, found, max }),
-        };
+        let end = usize::from(self.offset) + usize::from(self.length);
+        if self.frame < form.frames && end <= form.size.bytes() {
+            return Ok(());
+        }
+        Err(self.fault(form, page))
+    }
+
+    /// What is wrong with a descriptor that [`Descriptor::check`] refuses.
+    #[cold]
+    fn fault(self, form: FrameForm, page: &'static str) -> PeerFault {
         let bytes = form.size.bytes() as u64;
-        check("frame", self.frame.into(), u64::from(form.frames).saturating_sub(1))?;
-        check("offset", self.offset.into(), bytes)?;
-        check("length", self.length.into(), bytes - u64::from(self.offset))
+        let (offset, length) = (u64::from(self.offset), u64::from(self.length));
+        let (name, found, max) = if self.frame >= form.frames {
+            ("frame", self.frame.into(), u64::from(form.frames).saturating_sub(1))
+        } else if offset > bytes {
+            ("offset", offset, bytes)
+        } else {
+            ("length", length, bytes - offset)
+        };
+        PeerFault::Value { page, name, found, max }
     }
 }

@@ -183,8 +183,8 @@ impl<W: AsRef<[AtomicU64]>> Queue<W> {
     /// The word of the slot of an index.
     #[inline]
     fn slot(&self, index: u64) -> &AtomicU64 {
-        // `slots` is a power of two, so the remainder fits.
-        let slot = usize::try_from(index % u64::from(self.slots)).unwrap_or(0);
+        // `slots` is a power of two. A remainder would be a division for each packet.
+        let slot = usize::try_from(index & (u64::from(self.slots) - 1)).unwrap_or(0);
         self.words.at(DATA + slot)
     }
 

@@ -161,11 +161,12 @@ impl<W: AsRef<[AtomicU32]>> Ring<W> {
             u16::try_from(found).map_err(|_| PeerFault::Value { page: PAGE, name, found, max })
         };
         let max = u64::from(self.form.frames).saturating_sub(1);
-        let found = address / bytes;
+        // A power of two. A quotient would be a division for each packet.
+        let found = address >> bytes.trailing_zeros();
         let frame = u32::try_from(found);
         let frame =
             frame.map_err(|_| PeerFault::Value { page: PAGE, name: "frame", found, max })?;
-        let offset = narrow("offset", address % bytes, bytes)?;
+        let offset = narrow("offset", address & (bytes - 1), bytes)?;
         let length = narrow("length", length.into(), bytes)?;
         let part = Descriptor { frame, offset, length };
         part.check(self.form, PAGE)?;
