@@ -54,7 +54,9 @@ impl<'a> Payload<'a> {
         let place = self.place(at);
         let (first, rest) = bytes.split_at(bytes.len().min(self.words.len() * 8 - place));
         store(self.words, place, first);
-        store(self.words, 0, rest);
+        if !rest.is_empty() {
+            store(self.words, 0, rest);
+        }
         bytes.len()
     }
 
@@ -65,7 +67,9 @@ impl<'a> Payload<'a> {
         let place = self.place(at);
         let (first, rest) = bytes[..len].split_at_mut(len.min(self.words.len() * 8 - place));
         load(self.words, place, first);
-        load(self.words, 0, rest);
+        if !rest.is_empty() {
+            load(self.words, 0, rest);
+        }
         len
     }
 
@@ -117,7 +121,7 @@ fn store(words: &[AtomicU64], place: usize, bytes: &[u8]) {
 #[inline]
 fn merge(word: &AtomicU64, offset: usize, bytes: &[u8]) {
     let mut whole = word.load(Relaxed).to_ne_bytes();
-    whole[offset..offset + bytes.len()].copy_from_slice(bytes);
+    copy_short(&mut whole[offset..], bytes);
     word.store(u64::from_ne_bytes(whole), Relaxed);
 }
 
@@ -130,7 +134,7 @@ fn load(words: &[AtomicU64], place: usize, bytes: &mut [u8]) {
     let mut word = place / 8;
     if !head.is_empty() {
         let whole = words[word].load(Relaxed).to_ne_bytes();
-        head.copy_from_slice(&whole[offset..offset + head.len()]);
+        copy_short(head, &whole[offset..]);
         word += 1;
     }
     let (body, tail) = bytes.as_chunks_mut::<8>();
@@ -140,6 +144,25 @@ fn load(words: &[AtomicU64], place: usize, bytes: &mut [u8]) {
     }
     if !tail.is_empty() {
         let whole = words[word].load(Relaxed).to_ne_bytes();
-        tail.copy_from_slice(&whole[..tail.len()]);
+        copy_short(tail, &whole);
+    }
+}
+
+/// Copies `from` to `to` as far as both reach, at most 7 bytes. A call of `memcpy` for so few would
+/// take longer than all the rest of a short datagram.
+#[inline]
+fn copy_short(to: &mut [u8], from: &[u8]) {
+    let len = to.len().min(from.len());
+    let (to, from) = (&mut to[..len], &from[..len]);
+    if len & 4 != 0 {
+        to[..4].copy_from_slice(&from[..4]);
+    }
+    let at = len & 4;
+    if len & 2 != 0 {
+        to[at..at + 2].copy_from_slice(&from[at..at + 2]);
+    }
+    let at = len & 6;
+    if len & 1 != 0 {
+        to[at] = from[at];
     }
 }
