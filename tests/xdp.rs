@@ -228,7 +228,7 @@ fn a_flow_that_is_not_to_be_had_is_named_with_its_place_in_the_file() {
     let mut command = network.upcall("run --duration 1s");
     let done = Running::start(command.arg(&spec)).finish();
     done.assert_code(&[2]);
-    assert!(done.stderr.contains("stream \"voice\": receive: found "), "{done:#?}");
+    assert!(done.stderr.contains("stream \"voice\": receive: interface "), "{done:#?}");
     assert!(done.stderr.contains("veth-x"), "{done:#?}");
     // No daemon is left.
     Running::start(&mut network.upcall("ps")).finish().assert_code(&[2]);

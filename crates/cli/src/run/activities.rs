@@ -92,12 +92,12 @@ pub fn bind(
     let Some((stream, mapping)) = planned.stream() else { return Ok(None) };
     Endpoint::open(stream, mapping, daemon).map(Some).map_err(|error| {
         let (key, address) = stream.direction.parts();
-        let expected = match address.interface {
-            None => "a free address of this machine",
-            Some(_) => "a free address of an interface of the daemon",
+        let (place, refusal) = (&stream.place, error.to_string());
+        let named = match address.interface {
+            None => spec.source.error_in(place, key, &refusal, "a free address of this machine"),
+            Some(_) => spec.source.refusal_in(place, key, &refusal, "the flow was not opened"),
         };
-        let found = error.to_string();
-        Failure::new(spec.source.error_in(&stream.place, key, &found, expected)).because(error)
+        Failure::new(named).because(error)
     })
 }
 

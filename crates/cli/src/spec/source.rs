@@ -122,6 +122,13 @@ impl Source {
         SpecError { reports: vec![self.report(&fault)], left_out: 0 }
     }
 
+    /// As [`Source::error_in`], with a whole sentence of somebody who refused it.
+    pub fn refusal_in(&self, place: &Place, key: &str, refusal: &str, label: &str) -> SpecError {
+        let message = format!("{}: {key}: {refusal}", place.owner);
+        let fault = Fault { at: place.of(key), message, label: label.to_owned() };
+        SpecError { reports: vec![self.report(&fault)], left_out: 0 }
+    }
+
     /// An error about `key` of the file itself, at the bytes `span` of the text. A span beyond the
     /// text is cut to it.
     pub fn error_at(

@@ -295,6 +295,13 @@ fn errors_found_later_have_a_position() {
         lines,
         ["spec.toml:9:11: stream \"camera\": receive: found the port in use, expected a free one"]
     );
+    let refusal = "interface eth1: the port is taken";
+    let error = spec.source.refusal_in(place, "receive", refusal, "a flow of the daemon");
+    let lines: Vec<&str> = error.lines().collect();
+    assert_eq!(
+        lines,
+        ["spec.toml:9:11: stream \"camera\": receive: interface eth1: the port is taken"]
+    );
     let wild = spec.source.error_at(usize::MAX - 1..usize::MAX, "cpus", "none", "one");
     assert_eq!(
         wild.lines().collect::<Vec<_>>(),
