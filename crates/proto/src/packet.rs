@@ -28,7 +28,7 @@ mod error;
 mod tests;
 
 pub use check::{Neighbor, check, header_is_right, is_discovery, neighbor};
-pub use datagram::{Datagram, PLAIN_BYTES};
+pub use datagram::{Datagram, PLAIN_WORDS};
 pub use error::{ChecksumError, ParseError};
 
 /// The address of a device on Ethernet.

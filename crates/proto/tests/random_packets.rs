@@ -12,7 +12,7 @@ use upcall_proto::flow::{Destination, FlowTable, UDP};
 use upcall_proto::fragments::Fragments;
 use upcall_proto::host::{AddressPrefix, Host, HostSettings};
 use upcall_proto::packet::build::{self, Path};
-use upcall_proto::packet::{self, Datagram, Frame, LinkAddress, PLAIN_BYTES};
+use upcall_proto::packet::{self, Datagram, Frame, LinkAddress, PLAIN_WORDS};
 use upcall_proto::quota::Quota;
 use upcall_proto::schedule::{PacketSchedule, Service};
 
@@ -108,9 +108,9 @@ fn random_packets_break_nothing() {
         let length = frame(&mut random, &mut out);
         let bytes = &out[..length];
         let parsed = packet::parse(bytes);
-        let mut head = [0; PLAIN_BYTES];
-        let short = length.min(PLAIN_BYTES);
-        head[..short].copy_from_slice(&bytes[..short]);
+        // With what an earlier frame left behind this one.
+        let mut head = [[0; 8]; PLAIN_WORDS];
+        head.as_flattened_mut().copy_from_slice(&out[..8 * PLAIN_WORDS]);
         let plain = Datagram::plain(&head, length);
         let long = match &parsed {
             Ok(Frame::Ip(headers)) => Datagram::of(bytes, headers),
@@ -125,7 +125,7 @@ fn random_packets_break_nothing() {
         if let Some(datagram) = &long {
             datagrams += 1;
             right += u64::from(datagram.is_right(bytes));
-            match table.slot(datagram.destination) {
+            match table.slot(datagram.destination()) {
                 Some(slot) => scheduled += u64::from(schedule.push(slot, number, now).is_ok()),
                 None => {
                     if let Ok(Frame::Ip(headers)) = &parsed

@@ -1,26 +1,30 @@
 //! Datagrams of UDP: what an owner of flows needs of their headers.
 
+use super::Headers;
 use super::check::{udp_is_right, wire};
-use super::{Headers, LinkAddress};
 use crate::flow::{Destination, UDP};
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{Ipv4Addr, Ipv6Addr};
 use core::ops::Range;
 use smoltcp::wire::UdpPacket;
 
-/// The bytes of a frame that [`Datagram::plain`] looks at: the headers of Ethernet, IPv6 and UDP.
-pub const PLAIN_BYTES: usize = 62;
+/// The words of 8 bytes that [`Datagram::plain`] looks at. They hold the headers of Ethernet, IPv6
+/// and UDP: 62 bytes.
+pub const PLAIN_WORDS: usize = 8;
+
+/// `::ffff:0:0`, the mapped addresses of IPv4.
+const MAPPED: u128 = 0xffff << 32;
 
 /// A whole datagram of UDP in a frame.
+///
+/// Addresses are numbers, because the compiler moves an array of 16 bytes by the byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// The sender on the link.
-    pub link: LinkAddress,
-    /// The sender; an address of IPv4 is mapped.
-    pub source: Ipv6Addr,
+    /// The sender, by [`Ipv6Addr::to_bits`]; an address of IPv4 is mapped.
+    pub source_bits: u128,
+    destination_bits: u128,
     /// The port of the sender.
     pub source_port: u16,
-    /// Where it goes.
-    pub destination: Destination,
+    destination_port: u16,
     /// The bytes of the frame that are its payload. 8 bytes before them are the header of UDP.
     pub payload: Range<u16>,
     /// The checksum of UDP.
@@ -29,41 +33,61 @@ pub struct Datagram {
 
 impl Datagram {
     /// The datagram of a frame of `frame_bytes` without VLAN tags, options and extension headers,
-    /// by its first bytes. `None`: it is something else, or wrong, and [`super::parse`] says what.
-    /// The checksum of the header of IPv4 is verified. A few instructions: this is the way of
-    /// almost every packet.
-    #[inline]
-    pub fn plain(head: &[u8; PLAIN_BYTES], frame_bytes: usize) -> Option<Datagram> {
-        let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
-        let link = [head[6], head[7], head[8], head[9], head[10], head[11]];
-        let (source, address, udp, ip_end) = match (word(12), head[14], head[20]) {
-            // No options; neither a fragment nor the first one of several.
-            (0x0800, 0x45, _) if head[23] == UDP && word(20) & 0x3fff == 0 => {
-                let sum: u32 = (14..34).step_by(2).map(|at| u32::from(word(at))).sum();
-                if (sum & 0xffff) + (sum >> 16) != 0xffff {
-                    return None;
+    /// by its first bytes. What stands behind the frame in `head` may be anything. `None`: it is
+    /// something else, or wrong, and [`super::parse`] says what. The checksum of the header of IPv4
+    /// is verified. A few instructions: this is the way of almost every packet.
+    #[inline(always)]
+    pub fn plain(head: &[[u8; 8]; PLAIN_WORDS], frame_bytes: usize) -> Option<Datagram> {
+        // Shifts of whole words, because a load of other bytes than one store wrote has to wait.
+        let mut words = [0; PLAIN_WORDS];
+        for (word, bytes) in words.iter_mut().zip(head) {
+            *word = u64::from_be_bytes(*bytes);
+        }
+        // The big-endian numbers at a place, which is even.
+        let word = |at: usize| (words[at / 8] >> (48 - at % 8 * 8) & 0xffff) as u16;
+        let double = |at: usize| u32::from(word(at)) << 16 | u32::from(word(at + 2));
+        let ([first, _], [_, protocol]) = (word(14).to_be_bytes(), word(22).to_be_bytes());
+        let (source_bits, destination_bits, udp, ip_end) =
+            match (word(12), first, word(20).to_be_bytes()[0]) {
+                // No options; neither a fragment nor the first one of several.
+                (0x0800, 0x45, _) if protocol == UDP && word(20) & 0x3fff == 0 => {
+                    let sum = u64::from(word(14))
+                        + halves(words[2])
+                        + halves(words[3])
+                        + u64::from(word(32));
+                    if folded(sum) != 0xffff {
+                        return None;
+                    }
+                    let mapped = |at| MAPPED | u128::from(double(at));
+                    (mapped(26), mapped(30), 34, 14 + usize::from(word(16)))
                 }
-                (mapped(head, 26), mapped(head, 30), 34, 14 + usize::from(word(16)))
-            }
-            (0x86dd, 0x60..=0x6f, UDP) => {
-                let (source, destination) = (whole(head, 22), whole(head, 38));
-                let is_mapped = |it: Ipv6Addr| it.to_ipv4_mapped().is_some();
-                if is_mapped(source) || is_mapped(destination) {
-                    return None;
+                (0x86dd, 0x60..=0x6f, UDP) => {
+                    let part = |at: usize| u128::from(double(at));
+                    let whole = |at: usize| {
+                        part(at) << 96 | part(at + 4) << 64 | part(at + 8) << 32 | part(at + 12)
+                    };
+                    let (source, destination) = (whole(22), whole(38));
+                    if is_mapped(source) || is_mapped(destination) {
+                        return None;
+                    }
+                    (source, destination, 54, 54 + usize::from(word(18)))
                 }
-                (source, destination, 54, 54 + usize::from(word(18)))
-            }
-            _ => return None,
-        };
+                _ => return None,
+            };
         let length = usize::from(word(udp + 4));
         if length < 8 || udp + length > ip_end || ip_end > frame_bytes {
             return None;
         }
         let end = u16::try_from(udp + length).ok()?;
-        let destination = Destination { address, protocol: UDP, port: word(udp + 2) };
         let start = if udp == 34 { 42 } else { 62 };
-        let (source_port, checksum) = (word(udp), word(udp + 6));
-        Some(Datagram { link, source, source_port, destination, payload: start..end, checksum })
+        Some(Datagram {
+            source_bits,
+            destination_bits,
+            source_port: word(udp),
+            destination_port: word(udp + 2),
+            payload: start..end,
+            checksum: word(udp + 6),
+        })
     }
 
     /// The datagram that [`super::parse`] found in `frame`. `None`: it is a fragment, or not of
@@ -75,46 +99,68 @@ impl Datagram {
         let header = frame.get(headers.transport.clone())?.first_chunk::<8>()?;
         let narrow = |at| u16::try_from(at).ok();
         Some(Datagram {
-            link: headers.link.source,
-            source: headers.source,
+            source_bits: headers.source.to_bits(),
+            destination_bits: headers.destination.address.to_bits(),
             source_port: headers.source_port,
-            destination: headers.destination,
+            destination_port: headers.destination.port,
             payload: narrow(headers.payload.start)?..narrow(headers.payload.end)?,
             checksum: u16::from_be_bytes([header[6], header[7]]),
         })
+    }
+
+    /// Where it goes.
+    pub fn destination(&self) -> Destination {
+        let address = Ipv6Addr::from_bits(self.destination_bits);
+        Destination { address, protocol: UDP, port: self.destination_port }
+    }
+
+    /// Whether it goes there. O(1).
+    #[inline]
+    pub fn is_to(&self, destination: &Destination) -> bool {
+        self.destination_bits == destination.address.to_bits()
+            && self.destination_port == destination.port
+            && destination.protocol == UDP
     }
 
     /// Whether its source can be one on a wire: no loopback, unspecified, group or broadcast
     /// address, and not its own destination (RFC 1122 §3.2.1.3, RFC 4291 §2.5). O(1).
     #[inline]
     pub fn has_possible_source(&self) -> bool {
-        let source = self.source.to_canonical();
-        !source.is_loopback()
-            && !source.is_unspecified()
-            && !source.is_multicast()
-            && source != IpAddr::V4(Ipv4Addr::BROADCAST)
-            && self.source != self.destination.address
+        let source = self.source_bits;
+        let is_impossible = if is_mapped(source) {
+            let [.., a, b, c, d] = source.to_be_bytes();
+            let source = Ipv4Addr::new(a, b, c, d);
+            source.is_loopback()
+                || source.is_unspecified()
+                || source.is_multicast()
+                || source.is_broadcast()
+        } else {
+            // `::`, `::1` and `ff00::/8`.
+            source <= 1 || source >> 120 == 0xff
+        };
+        !is_impossible && source != self.destination_bits
     }
 
     /// Whether the checksum is right for the bytes of `frame`. IPv4 may have none. O(length).
     pub fn is_right(&self, frame: &[u8]) -> bool {
         let transport = usize::from(self.payload.start) - 8..usize::from(self.payload.end);
         let Some(transport) = frame.get(transport) else { return false };
-        udp_is_right(transport, self.source, self.destination.address).is_ok()
+        let [source, destination] =
+            [self.source_bits, self.destination_bits].map(Ipv6Addr::from_bits);
+        udp_is_right(transport, source, destination).is_ok()
     }
 
     /// Whether the checksum is the one that a sender leaves to its interface: that of the
     /// addresses, the protocol and the length alone. A packet from this machine has it on a virtual
     /// interface (veth, TAP) with checksum offload, and was not damaged on a wire. O(1).
-    #[inline]
+    #[inline(always)]
     pub fn is_left_to_interface(&self) -> bool {
         let length = self.payload.end - self.payload.start + 8;
         let sum = u64::from(length)
             + u64::from(UDP)
-            + sum_of(self.source)
-            + sum_of(self.destination.address);
-        let folded = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
-        (folded & 0xffff) + (folded >> 16) == u64::from(self.checksum)
+            + sum_of(self.source_bits)
+            + sum_of(self.destination_bits);
+        folded(sum) == u64::from(self.checksum)
     }
 
     /// Writes the right checksum into `frame`, as the interface would have. O(length).
@@ -122,34 +168,37 @@ impl Datagram {
         let transport = usize::from(self.payload.start) - 8..usize::from(self.payload.end);
         let transport = frame.get_mut(transport).map(UdpPacket::new_checked);
         if let Some(Ok(mut packet)) = transport {
-            let (source, destination) = (self.source, self.destination.address);
-            let [source, destination] =
-                [source, destination].map(|address| wire(address.to_canonical()));
+            let [source, destination] = [self.source_bits, self.destination_bits]
+                .map(|address| wire(Ipv6Addr::from_bits(address).to_canonical()));
             packet.fill_checksum(&source, &destination);
         }
     }
 }
 
-/// The sum of an address in words of 32 bits. One of IPv4 counts without the prefix of its mapping.
+/// A sum of words of 32 bits, as a sum of words of 16 bits with the carries of RFC 1071. At most
+/// 65536 words.
 #[inline]
-fn sum_of(address: Ipv6Addr) -> u64 {
-    let word = |bytes: [u8; 4]| u64::from(u32::from_be_bytes(bytes));
-    match address.to_ipv4_mapped() {
-        Some(address) => word(address.octets()),
-        None => address.octets().as_chunks::<4>().0.iter().map(|&bytes| word(bytes)).sum(),
-    }
+fn folded(sum: u64) -> u64 {
+    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    (sum & 0xffff) + (sum >> 16)
 }
 
+/// The sum of both halves.
 #[inline]
-fn mapped(head: &[u8; PLAIN_BYTES], at: usize) -> Ipv6Addr {
-    let mut octets = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0];
-    octets[12..].copy_from_slice(&head[at..at + 4]);
-    Ipv6Addr::from_octets(octets)
+fn halves(word: u64) -> u64 {
+    (word >> 32) + (word & 0xffff_ffff)
 }
 
+/// The sum of an address in words of 32 bits. The prefix of a mapped one of IPv4 adds `0xffff`,
+/// which is 0 in this sum.
 #[inline]
-fn whole(head: &[u8; PLAIN_BYTES], at: usize) -> Ipv6Addr {
-    let mut octets = [0; 16];
-    octets.copy_from_slice(&head[at..at + 16]);
-    Ipv6Addr::from_octets(octets)
+fn sum_of(address: u128) -> u64 {
+    halves((address >> 64) as u64) + halves((address & u128::from(u64::MAX)) as u64)
+}
+
+/// Whether it is an address of IPv4 (RFC 4291 §2.5.5.2).
+#[inline]
+fn is_mapped(address: u128) -> bool {
+    address >> 32 == MAPPED >> 32
 }

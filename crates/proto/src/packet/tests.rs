@@ -436,9 +436,10 @@ proptest! {
 
 /// The datagram by its first bytes alone.
 fn plain(frame: &[u8]) -> Option<Datagram> {
-    let mut head = [0; PLAIN_BYTES];
-    let bytes = frame.len().min(PLAIN_BYTES);
-    head[..bytes].copy_from_slice(&frame[..bytes]);
+    // Behind the frame stands what an earlier one left.
+    let mut head = [[0x45; 8]; PLAIN_WORDS];
+    let bytes = frame.len().min(8 * PLAIN_WORDS);
+    head.as_flattened_mut()[..bytes].copy_from_slice(&frame[..bytes]);
     Datagram::plain(&head, frame.len())
 }
 
@@ -453,7 +454,11 @@ fn by_headers(frame: &[u8]) -> Option<Datagram> {
 #[test]
 fn a_checksum_left_to_the_interface_is_known() {
     use smoltcp::wire::{IpAddress, IpProtocol};
-    for (path, udp) in [(v4(), 34), (v6(), 54)] {
+    // The sum has a carry after its first carries were added.
+    let (source, destination) =
+        (Ipv4Addr::new(255, 254, 255, 227).into(), Ipv4Addr::new(255, 255, 0, 0).into());
+    let other = Path { source, destination, ..v4() };
+    for (path, udp) in [(v4(), 34), (other, 34), (v6(), 54)] {
         let frame = udp_frame(path, &[1, 2, 3, 4, 5]);
         let datagram = plain(&frame).unwrap();
         assert!(datagram.is_right(&frame) && !datagram.is_left_to_interface());
@@ -468,6 +473,7 @@ fn a_checksum_left_to_the_interface_is_known() {
         pseudo.extend([0, u8::from(IpProtocol::Udp), 0, 13]);
         let words = pseudo.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
         let sum: u32 = words.sum();
+        let sum = (sum & 0xffff) + (sum >> 16);
         let sum = u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
         let left = patched(frame, udp + 6, &sum.to_be_bytes());
         let datagram = plain(&left).unwrap();
@@ -477,6 +483,29 @@ fn a_checksum_left_to_the_interface_is_known() {
         assert_eq!(filled, udp_frame(path, &[1, 2, 3, 4, 5]));
         let other = patched(left, udp + 6, &(sum ^ 1).to_be_bytes());
         assert!(!plain(&other).unwrap().is_left_to_interface());
+    }
+}
+
+#[test]
+fn sources_that_cannot_be_on_a_wire_are_known() {
+    let is_possible = |source: &str| {
+        let source: IpAddr = source.parse().unwrap();
+        let path = if source.is_ipv4() { v4() } else { v6() };
+        plain(&udp_frame(Path { source, ..path }, b"1")).unwrap().has_possible_source()
+    };
+    for source in ["1.0.0.0", "126.255.255.255", "128.0.0.1", "223.255.255.255", "240.0.0.1"] {
+        assert!(is_possible(source), "{source}");
+    }
+    for source in ["::2", "fe80::3", "feff::1", "2001:db8::1"] {
+        assert!(is_possible(source), "{source}");
+    }
+    // The last of each family is the destination.
+    for source in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "239.1.1.1", "255.255.255.255", "10.0.0.2"]
+    {
+        assert!(!is_possible(source), "{source}");
+    }
+    for source in ["::", "::1", "ff02::1", "fe80::2"] {
+        assert!(!is_possible(source), "{source}");
     }
 }
 

@@ -118,19 +118,18 @@ pub enum Received {
 #[must_use = "the frame goes back by `UdpFlow::release`"]
 pub struct Datagram {
     part: Descriptor,
-    peer: SocketAddr,
-    arrival: Instant,
+    note: Note,
 }
 
 impl Datagram {
     /// The sender.
     pub fn peer(&self) -> SocketAddr {
-        self.peer
+        self.note.peer()
     }
 
     /// When the owner of the interface took it, or the kernel if the device tells.
     pub fn arrival(&self) -> Instant {
-        self.arrival
+        Instant::from_nanos(self.note.at_ns)
     }
 
     /// Bytes of the payload.
@@ -237,17 +236,22 @@ impl UdpFlow {
     /// # Errors
     /// [`FlowError::Fault`]: the owner wrote an impossible value. The flow cannot be used further.
     pub fn take(&mut self) -> Result<Option<Received>, FlowError> {
+        let Some((part, note)) = self.next()? else { return Ok(None) };
+        if note.kind != NoteKind::Datagram {
+            self.give_back(part)?;
+            return Ok(Some(Received::Error { peer: note.peer(), kind: note.kind }));
+        }
+        Ok(Some(Received::Datagram(Datagram { part, note })))
+    }
+
+    /// What arrived next, with its note.
+    #[inline]
+    fn next(&mut self) -> Result<Option<(Descriptor, Note)>, FlowError> {
         let Some(part) = self.receive.take()? else {
             self.show_released();
             return Ok(None);
         };
-        let note = self.area.read_note(part)?;
-        if note.kind != NoteKind::Datagram {
-            self.give_back(part)?;
-            return Ok(Some(Received::Error { peer: note.peer, kind: note.kind }));
-        }
-        let arrival = Instant::from_nanos(note.at_ns);
-        Ok(Some(Received::Datagram(Datagram { part, peer: note.peer, arrival })))
+        Ok(Some((part, self.area.read_note(part)?)))
     }
 
     /// The payload in its frame. Copy it once, then check the copy: where the owner is another
@@ -278,15 +282,15 @@ impl UdpFlow {
         bytes: &mut [u8],
     ) -> Result<Option<(usize, SocketAddr, Instant)>, FlowError> {
         loop {
-            match self.take()? {
-                Some(Received::Datagram(datagram)) => {
-                    self.payload(&datagram)?.copy_to(0, bytes);
-                    let found = (datagram.len(), datagram.peer, datagram.arrival);
-                    self.release(datagram)?;
-                    return Ok(Some(found));
-                }
-                Some(Received::Error { .. }) => {}
-                None => return Ok(None),
+            let Some((part, note)) = self.next()? else { return Ok(None) };
+            let is_datagram = note.kind == NoteKind::Datagram;
+            if is_datagram {
+                self.area.part(part)?.copy_to(0, bytes);
+            }
+            self.give_back(part)?;
+            if is_datagram {
+                let arrival = Instant::from_nanos(note.at_ns);
+                return Ok(Some((part.length.into(), note.peer(), arrival)));
             }
         }
     }
@@ -333,7 +337,7 @@ impl UdpFlow {
             return Err(FlowError::TooLong { bytes: length, most });
         };
         let part = self.part(frame, length);
-        self.area.write_note(part, &Note { peer, kind: NoteKind::Datagram, at_ns: 0 })?;
+        self.area.write_note(part, &Note::new(peer, NoteKind::Datagram, 0))?;
         // There are as many slots as frames, and the owner frees the slot first.
         if !self.transmit.push(part)? {
             self.free.push_back(frame);
@@ -375,6 +379,7 @@ impl UdpFlow {
         }
     }
 
+    #[inline]
     fn give_back(&mut self, part: Descriptor) -> Result<(), FlowError> {
         self.is_released = true;
         match self.received.push(part)? {

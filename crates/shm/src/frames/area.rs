@@ -46,11 +46,27 @@ impl<W: AsRef<[AtomicU64]>> FrameArea<W> {
         Ok(Payload::new(self.frame(part.frame), part.offset.into(), part.length.into()))
     }
 
+    /// The first `N` words of a part that begins with a word, copied once. Behind the end of the
+    /// part they are the bytes of its frame. `None`: the part begins elsewhere, or its frame ends
+    /// before. O(N).
+    #[inline]
+    pub fn first_words<const N: usize>(&self, part: Descriptor) -> Option<[[u8; 8]; N]> {
+        part.check(self.form, KIND.page).ok()?;
+        let (word, byte) = (usize::from(part.offset) / 8, part.offset % 8);
+        let words: &[AtomicU64; N] = self.frame(part.frame)[word..].first_chunk()?;
+        // Relaxed: the queue that gave the part acquired them.
+        let mut first = [[0; 8]; N];
+        for (bytes, word) in first.iter_mut().zip(words) {
+            *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        (byte == 0).then_some(first)
+    }
+
     /// Writes the note in front of a part. O(1).
     ///
     /// # Errors
     /// The part is not inside of a frame, or has no space in front of it.
-    #[inline]
+    #[inline(always)]
     pub fn write_note(&self, part: Descriptor, note: &Note) -> Result<(), PeerFault> {
         note.store(self.place_of_note(part)?);
         Ok(())
@@ -75,7 +91,7 @@ impl<W: AsRef<[AtomicU64]>> FrameArea<W> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn place_of_note(&self, part: Descriptor) -> Result<&[AtomicU64; NOTE_WORDS], PeerFault> {
         part.check(self.form, KIND.page)?;
         let word = usize::from(part.offset) / 8;

@@ -13,7 +13,7 @@
 
 use crate::Ordering::Relaxed;
 use crate::{AtomicU64, PeerFault};
-use core::net::{Ipv6Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Bytes of a note. A frame has at least [`HEADROOM_BYTES`] before its data.
 pub const NOTE_BYTES: usize = 32;
@@ -24,6 +24,9 @@ pub(super) const NOTE_WORDS: usize = NOTE_BYTES / 8;
 /// Bytes in front of the data of each frame: the note, and room for the headers of Ethernet, IPv6
 /// and UDP (62 bytes).
 pub const HEADROOM_BYTES: u16 = 128;
+
+/// `::ffff:0:0`, the mapped addresses of IPv4.
+const MAPPED: u128 = 0xffff << 32;
 
 /// Names the note in errors.
 const PAGE: &str = "note of a frame";
@@ -47,8 +50,11 @@ pub enum NoteKind {
 /// The note of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// The peer.
-    pub peer: SocketAddr,
+    /// The address of the peer, by [`Ipv6Addr::to_bits`]. One of IPv4 is mapped. A number, because
+    /// the compiler moves an array of 16 bytes by the byte.
+    pub address_bits: u128,
+    /// The port of the peer.
+    pub port: u16,
     /// What the frame holds.
     pub kind: NoteKind,
     /// When it arrived, in nanoseconds of `CLOCK_MONOTONIC`. 0 in a datagram that is sent.
@@ -56,28 +62,42 @@ pub struct Note {
 }
 
 impl Note {
-    /// Writes the note into four words. Four stores.
-    #[inline]
-    pub(super) fn store(&self, frame: &[AtomicU64; NOTE_WORDS]) {
-        let address = match self.peer {
-            SocketAddr::V4(peer) => peer.ip().to_ipv6_mapped(),
-            SocketAddr::V6(peer) => *peer.ip(),
+    /// A note with `peer`.
+    pub fn new(peer: SocketAddr, kind: NoteKind, at_ns: u64) -> Note {
+        let address = match peer.ip() {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
         };
+        Note { address_bits: address.to_bits(), port: peer.port(), kind, at_ns }
+    }
+
+    /// The peer. A mapped address is one of IPv4.
+    #[inline]
+    pub fn peer(&self) -> SocketAddr {
+        let bits = self.address_bits;
+        let address = match u32::try_from(bits ^ MAPPED) {
+            Ok(bits) => IpAddr::V4(Ipv4Addr::from_bits(bits)),
+            Err(_) => IpAddr::V6(Ipv6Addr::from_bits(bits)),
+        };
+        SocketAddr::new(address, self.port)
+    }
+
+    /// Writes the note into four words. Four stores.
+    #[inline(always)]
+    pub(super) fn store(&self, frame: &[AtomicU64; NOTE_WORDS]) {
         let (kind, detail) = match self.kind {
             NoteKind::Datagram => (0u16, 0u16),
             NoteKind::PortUnreachable => (1, 0),
             NoteKind::HostUnreachable => (2, 0),
             NoteKind::TooLong { packet_bytes_max } => (3, packet_bytes_max),
         };
-        let octets = address.octets();
-        let (words, _) = octets.as_chunks::<8>();
-        let [port_low, port_high] = self.peer.port().to_ne_bytes();
+        let [port_low, port_high] = self.port.to_ne_bytes();
         let ([kind_low, kind_high], [low, high]) = (kind.to_ne_bytes(), detail.to_ne_bytes());
         let port = [port_low, port_high, kind_low, kind_high, low, high, 0, 0];
         // Relaxed: `Writer::publish` hands them over with the frame.
-        for (word, bytes) in frame.iter().zip(words) {
-            word.store(u64::from_ne_bytes(*bytes), Relaxed);
-        }
+        let low = (self.address_bits & u128::from(u64::MAX)) as u64;
+        frame[0].store(((self.address_bits >> 64) as u64).to_be(), Relaxed);
+        frame[1].store(low.to_be(), Relaxed);
         frame[2].store(u64::from_ne_bytes(port), Relaxed);
         frame[3].store(self.at_ns, Relaxed);
     }
@@ -89,11 +109,9 @@ impl Note {
     #[inline]
     pub(super) fn load(frame: &[AtomicU64; NOTE_WORDS]) -> Result<Note, PeerFault> {
         // Relaxed: `Reader::take` acquired them.
-        let [high, low, port, at_ns] = [0, 1, 2, 3].map(|word: usize| frame[word].load(Relaxed));
-        let mut octets = [0; 16];
-        octets[..8].copy_from_slice(&high.to_ne_bytes());
-        octets[8..].copy_from_slice(&low.to_ne_bytes());
-        let address = Ipv6Addr::from_octets(octets).to_canonical();
+        let word = |at: usize| frame[at].load(Relaxed);
+        let (high, low, port, at_ns) = (word(0), word(1), word(2), word(3));
+        let address_bits = u128::from(u64::from_be(high)) << 64 | u128::from(u64::from_be(low));
         let [a, b, kind, kind_high, detail, detail_high, 0, 0] = port.to_ne_bytes() else {
             let max = u64::MAX >> 16;
             return Err(PeerFault::Value { page: PAGE, name: "reserved", found: port, max });
@@ -109,8 +127,7 @@ impl Note {
                 return Err(PeerFault::Value { page: PAGE, name: "kind", found, max: 3 });
             }
         };
-        let peer = SocketAddr::new(address, u16::from_ne_bytes([a, b]));
-        Ok(Note { peer, kind, at_ns })
+        Ok(Note { address_bits, port: u16::from_ne_bytes([a, b]), kind, at_ns })
     }
 }
 
@@ -130,9 +147,11 @@ mod tests {
         ];
         for peer in ["10.0.0.1:5004", "[fe80::1]:65535", "0.0.0.0:0"] {
             for kind in kinds {
-                let note = Note { peer: peer.parse().unwrap(), kind, at_ns: u64::MAX - 3 };
+                let peer = peer.parse().unwrap();
+                let note = Note::new(peer, kind, u64::MAX - 3);
                 note.store(&frame);
                 assert_eq!(Note::load(&frame), Ok(note));
+                assert_eq!(note.peer(), peer);
             }
         }
     }
@@ -141,7 +160,7 @@ mod tests {
     fn the_bytes_of_a_note_stay() {
         let frame = [const { AtomicU64::new(0) }; NOTE_WORDS];
         let kind = NoteKind::TooLong { packet_bytes_max: 0x0506 };
-        Note { peer: "1.2.3.4:258".parse().unwrap(), kind, at_ns: 7 }.store(&frame);
+        Note::new("1.2.3.4:258".parse().unwrap(), kind, 7).store(&frame);
         let bytes: Vec<u8> =
             frame.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
         let golden = [

@@ -172,3 +172,22 @@ fn frames_do_not_overlap() {
     assert!(area.part(Descriptor { frame: 8, offset: 0, length: 0 }).is_err());
     assert!(FrameArea::new(&[][..], FORM).is_err());
 }
+
+#[test]
+fn the_first_words_of_a_part_are_copied_within_its_frame_alone() {
+    let memory: Memory = (0..FORM.bytes() as u64 / 8).map(AtomicU64::new).collect();
+    let area = FrameArea::new(memory, FORM).unwrap();
+    let first = |frame, offset, length| {
+        let part = Descriptor { frame, offset, length };
+        area.first_words::<2>(part).map(|words| words.map(u64::from_ne_bytes))
+    };
+    // Also behind the end of the part, which is for the caller to look at.
+    assert_eq!(first(1, 8, 16), Some([257, 258]));
+    assert_eq!(first(1, 8, 3), Some([257, 258]));
+    assert_eq!(first(7, 2032, 1), Some([2046, 2047]));
+    for (frame, offset, length) in
+        [(7, 2040, 8), (1, 2040, 8), (1, 4, 16), (8, 0, 16), (1, 8, 2048)]
+    {
+        assert_eq!(first(frame, offset, length), None);
+    }
+}

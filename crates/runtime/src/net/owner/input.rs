@@ -1,16 +1,15 @@
 //! What arrives: from the port to the flows.
 
 use std::net::SocketAddr;
-use std::ops::Range;
 use upcall_core::time::Instant;
 use upcall_proto::flow::UDP;
 use upcall_proto::host::{Input, PathErrorKind};
-use upcall_proto::packet::{self, Datagram, Frame, PLAIN_BYTES};
+use upcall_proto::packet::{self, Datagram, Frame};
 use upcall_shm::frames::account::Holder;
 use upcall_shm::frames::{Descriptor, HEADROOM_BYTES, Note, NoteKind};
 
-use super::lent::{Fault, Memory, arrival};
-use super::{Arrived, Checksums, Device, DeviceError, Owner, Paths};
+use super::lent::{Fault, Flow, Memory};
+use super::{Arrived, Checksums, Device, DeviceError, Owner, Paths, Port};
 
 impl<D: Device> Owner<D> {
     /// Processes at most `most` packets that arrived, and takes back what programs released.
@@ -25,10 +24,9 @@ impl<D: Device> Owner<D> {
         let mut processed = 0;
         let mut failed = Ok(());
         while processed < most {
-            if let Some((slot, arrived)) = self.arrivals.next(now) {
-                self.deliver(slot, arrived);
-            } else if self.next_part < self.parts.len() {
-                let part = self.parts[self.next_part];
+            if let Some((slot, Arrived { part, datagram, at })) = self.arrivals.next(now) {
+                self.deliver(slot, part, &datagram, at);
+            } else if let Some(&part) = self.parts.get(self.next_part) {
                 self.next_part += 1;
                 self.demultiplex(part, now);
             } else {
@@ -70,13 +68,13 @@ impl<D: Device> Owner<D> {
         if flow.lent == 0 {
             return Ok(());
         }
+        let account = match &mut flow.memory {
+            Memory::Shared(_) => self.port.account(),
+            Memory::Apart { account, .. } => account,
+        };
         // What a program can return at once is bounded by what it has.
         for _ in 0..flow.lent {
             let Some(part) = flow.received.take()? else { break };
-            let account = match &mut flow.memory {
-                Memory::Shared(_) => self.port.account(),
-                Memory::Apart { account, .. } => account,
-            };
             account.hand_over(part.frame, Holder::Flow(slot), Holder::Free)?;
             flow.lent -= 1;
         }
@@ -86,13 +84,8 @@ impl<D: Device> Owner<D> {
 
     /// Finds the flow of a part that the owner has.
     fn demultiplex(&mut self, part: Descriptor, now: Instant) {
-        let mut head = [0; PLAIN_BYTES];
-        let length = usize::from(part.length);
-        let plain = self.port.area().part(part).ok().and_then(|bytes| {
-            bytes.copy_to(0, &mut head);
-            Datagram::plain(&head, length)
-        });
-        match plain {
+        let head = self.port.area().first_words(part);
+        match head.and_then(|head| Datagram::plain(&head, part.length.into())) {
             Some(datagram) => self.datagram(part, datagram, now),
             None => self.demultiplex_any(part, now),
         }
@@ -124,27 +117,35 @@ impl<D: Device> Owner<D> {
     #[inline]
     fn datagram(&mut self, part: Descriptor, datagram: Datagram, now: Instant) {
         let slot = match self.last {
-            Some((destination, slot)) if destination == datagram.destination => Some(slot),
-            _ => self.table.slot(datagram.destination),
+            Some((destination, slot)) if datagram.is_to(&destination) => Some(slot),
+            _ => self.look_up(&datagram),
         };
         let Some(slot) = slot else { return self.without_flow(part, &datagram, now) };
         if !datagram.has_possible_source() {
             self.counts.malformed += 1;
             return self.release(part.frame);
         }
-        self.last = Some((datagram.destination, slot));
-        let arrived = Arrived { part, datagram, at: now };
         let has_quota = self.flows[slot as usize].as_ref().is_some_and(|flow| flow.has_quota);
         if !has_quota {
-            return self.deliver(slot, arrived);
+            return self.deliver(slot, part, &datagram, now);
         }
+        let arrived = Arrived { part, datagram, at: now };
         if let Err(dropped) = self.arrivals.push(slot, arrived, now) {
             self.release(dropped.item.part.frame);
         }
     }
 
+    /// The flow of another destination than that of the packet before.
+    fn look_up(&mut self, datagram: &Datagram) -> Option<u32> {
+        let destination = datagram.destination();
+        let slot = self.table.slot(destination)?;
+        self.last = Some((destination, slot));
+        Some(slot)
+    }
+
     /// Checks a packet and hands it to its flow.
-    fn deliver(&mut self, slot: u32, Arrived { part, datagram, at }: Arrived) {
+    #[inline]
+    fn deliver(&mut self, slot: u32, part: Descriptor, datagram: &Datagram, at: Instant) {
         let may_be_left = self.checksums == Checksums::RightOrLeftToInterface;
         let is_right = (may_be_left && datagram.is_left_to_interface())
             || self.copy(part).is_some_and(|length| datagram.is_right(&self.packet[..length]));
@@ -153,49 +154,32 @@ impl<D: Device> Owner<D> {
             flow.counts.checksum += 1;
             return self.release(part.frame);
         }
-        let peer = SocketAddr::new(datagram.source.to_canonical(), datagram.source_port);
-        let note = arrival(peer, at);
-        let Range { start, end } = datagram.payload;
+        let Datagram { source_bits: address_bits, source_port: port, .. } = *datagram;
+        let note = Note { address_bits, port, kind: NoteKind::Datagram, at_ns: at.as_nanos() };
+        let (start, end) = (datagram.payload.start, datagram.payload.end);
         let offset = part.offset.saturating_add(start);
         let payload = Descriptor { frame: part.frame, offset, length: end - start };
-        let handed = match flow.memory {
-            Memory::Shared(_) => self.lend(slot, payload, &note),
-            Memory::Apart { .. } => {
-                let copied = self.port.area().part(payload).map_err(Fault::from);
-                let copied = copied.and_then(|bytes| flow.copy(slot, bytes, &note));
-                self.release(part.frame);
-                copied
-            }
+        let is_shared = matches!(flow.memory, Memory::Shared(_));
+        let handed = if is_shared {
+            lend(&mut self.port, flow, slot, payload, &note)
+        } else {
+            let bytes = self.port.area().part(payload).map_err(Fault::from);
+            bytes.and_then(|bytes| flow.copy(slot, bytes, &note))
         };
-        let Some(flow) = &mut self.flows[slot as usize] else { return };
-        match handed {
-            Ok(true) => flow.counts.received += 1,
-            Ok(false) => flow.counts.receive_full += 1,
-            Err(_) => self.fault(slot),
+        flow.counts.received += u64::from(matches!(handed, Ok(true)));
+        flow.counts.receive_full += u64::from(matches!(handed, Ok(false)));
+        if !is_shared || matches!(handed, Ok(false)) {
+            self.release(part.frame);
         }
-    }
-
-    /// Hands a frame of the port to a shared flow, or frees it.
-    fn lend(&mut self, slot: u32, payload: Descriptor, note: &Note) -> Result<bool, Fault> {
-        let Some(flow) = &mut self.flows[slot as usize] else { return Ok(false) };
-        let frame = payload.frame;
-        if !flow.has_room() {
-            self.release(frame);
-            return Ok(false);
+        if handed.is_err() {
+            self.fault(slot);
         }
-        self.port.area().write_note(payload, note)?;
-        self.port.account().hand_over(frame, Holder::Owner, Holder::Flow(slot))?;
-        let pushed = flow.push(payload);
-        if !matches!(pushed, Ok(true)) {
-            self.port.account().hand_over(frame, Holder::Flow(slot), Holder::Free)?;
-        }
-        pushed
     }
 
     /// A datagram to a port that no flow has.
     fn without_flow(&mut self, part: Descriptor, datagram: &Datagram, now: Instant) {
         self.counts.not_for_us += 1;
-        let address = datagram.destination.address.to_canonical();
+        let address = datagram.destination().address.to_canonical();
         if matches!(&self.paths, Paths::Own(host) if host.is_own(address))
             && self.control.pass(now)
             && let Some(length) = self.copy(part)
@@ -250,16 +234,19 @@ impl<D: Device> Owner<D> {
 
     /// Tells a flow of an error, if a frame is free for that.
     pub(super) fn tell(&mut self, slot: u32, peer: SocketAddr, kind: NoteKind, now: Instant) {
-        let note = Note { peer, kind, at_ns: now.as_nanos() };
+        let note = Note::new(peer, kind, now.as_nanos());
         let Some(flow) = &mut self.flows[slot as usize] else { return };
         let told = match flow.memory {
             Memory::Apart { .. } => flow.note_alone(slot, &note),
-            Memory::Shared(_) => match self.port.take() {
-                Some(frame) => {
-                    self.lend(slot, Descriptor { frame, offset: HEADROOM_BYTES, length: 0 }, &note)
+            Memory::Shared(_) => {
+                let Some(frame) = self.port.take() else { return };
+                let part = Descriptor { frame, offset: HEADROOM_BYTES, length: 0 };
+                let lent = lend(&mut self.port, flow, slot, part, &note);
+                if matches!(lent, Ok(false)) {
+                    self.release(frame);
                 }
-                None => Ok(false),
-            },
+                lent
+            }
         };
         if told.is_err() {
             self.fault(slot);
@@ -271,4 +258,27 @@ impl<D: Device> Owner<D> {
         let bytes = self.port.area().part(part).ok()?;
         Some(bytes.copy_to(0, self.packet.get_mut(..part.length.into())?))
     }
+}
+
+/// Hands a frame of the port to a shared flow. `Ok(false)`: there is no room, and the owner keeps
+/// it. After a fault the flow has it, and is closed.
+#[inline(always)]
+fn lend<D: Device>(
+    port: &mut Port<D>,
+    flow: &mut Flow,
+    slot: u32,
+    payload: Descriptor,
+    note: &Note,
+) -> Result<bool, Fault> {
+    if !flow.has_room() {
+        return Ok(false);
+    }
+    let (area, account) = port.area_and_account();
+    account.hand_over(payload.frame, Holder::Owner, Holder::Flow(slot))?;
+    area.write_note(payload, note)?;
+    let pushed = flow.push(payload)?;
+    if !pushed {
+        account.hand_over(payload.frame, Holder::Flow(slot), Holder::Owner)?;
+    }
+    Ok(pushed)
 }

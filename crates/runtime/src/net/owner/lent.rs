@@ -9,7 +9,7 @@ use upcall_shm::PeerFault;
 use upcall_shm::frames::account::{AccountError, Holder};
 use upcall_shm::frames::queue::{Queue, Reader, Writer};
 use upcall_shm::frames::{
-    Account, Descriptor, FrameArea, FrameForm, FrameSize, HEADROOM_BYTES, Note, NoteKind,
+    Account, Descriptor, FrameArea, FrameForm, FrameSize, HEADROOM_BYTES, Note,
     queue as frame_queue,
 };
 use upcall_shm::stream::Payload;
@@ -264,11 +264,6 @@ impl Flow {
             self.wakes_paid = self.wakes_paid.max(now) + share;
         }
     }
-}
-
-/// A note on a datagram that arrived.
-pub(super) fn arrival(peer: SocketAddr, at: Instant) -> Note {
-    Note { peer, kind: NoteKind::Datagram, at_ns: at.as_nanos() }
 }
 
 /// The memory of a flow for the program of another process: an area and four queues, and the socket

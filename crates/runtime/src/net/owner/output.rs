@@ -139,7 +139,7 @@ impl<D: Device> Owner<D> {
             return Err(upcall_shm::frames::account::AccountError { frame, found, expected }.into());
         }
         let note = area.read_note(part)?;
-        let peer = note.peer;
+        let peer = note.peer();
         let (path, most) = match self.paths.path(flow.local.ip(), peer.ip(), now) {
             Ok(found) => found,
             Err(PathFailure::Resolving) => return Ok(Built::Later(now + RESOLVING)),
