@@ -13,6 +13,9 @@
 //!   (5) counters              <- Relaxed --  (4) counts
 //! ```
 //!
+//! The limit is a credit in step with what a receiver takes: (5) says how many packets passed, and
+//! the owner adds what the receiver has room for.
+//!
 //! The words of a slot change one by one. So (2) may judge one packet by a mixture of the old and
 //! the new quota, which harms nobody. Each cache line has one writer.
 //!
@@ -20,8 +23,8 @@
 //!
 //! | bytes of a slot | words of 8 bytes, native order | written by |
 //! |---|---|---|
-//! | 0..64 | interval (ns; 0: no limit), step (ns), depth (ns; packets times interval), action (0 pass, 1 redirect to the socket in the upper half, 2 drop all), generation (counts the destinations that had the slot), 3 reserved | owner |
-//! | 64..128 | next eligible time (ns), passed, dropped, contended, undelivered (packets), passed, dropped (bytes), reserved | program |
+//! | 0..64 | interval (ns; 0: no limit), step (ns), depth (ns; packets times interval), action (0 pass, 1 redirect to the socket in the upper half, 2 drop all), generation (counts the destinations that had the slot), limit (no packet passes once so many have; 0: none), link address to redirect for (0: any), reserved | owner |
+//! | 64..128 | next eligible time (ns), passed, dropped, contended, undelivered (packets), passed, dropped (bytes), behind (packets) | program |
 //!
 //! Slot 0 is for packets to no known destination. Slot 1023 has the [`Outcomes`] instead.
 
@@ -121,7 +124,7 @@ impl Action {
     }
 }
 
-/// What became of the packets of a slot so far. Each packet is in one of the first four, each byte
+/// What became of the packets of a slot so far. Each packet is in one of the first five, each byte
 /// of a frame in one of the last two. Every count wraps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -133,9 +136,11 @@ pub struct Counters {
     pub contended: u64,
     /// Packets dropped because the socket to redirect to did not exist.
     pub undelivered: u64,
+    /// Packets dropped because the receiver has no room ([`Owner::set_limit`]).
+    pub behind: u64,
     /// Bytes of the frames of `passed`.
     pub passed_bytes: u64,
-    /// Bytes of the frames of the other three.
+    /// Bytes of the frames of the other four.
     pub dropped_bytes: u64,
 }
 
@@ -193,6 +198,29 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         self.0.store(word_of(slot, word::ACTION), action.word(), Relaxed);
     }
 
+    /// Lets no packet of `slot` pass once `limit` of them have ([`Counters::passed`]). 0: no limit.
+    /// CPUs that judge packets at the same time may each let one more pass. Costs one store.
+    ///
+    /// # Panics
+    /// If `slot` is greater than [`SLOT_MAX`].
+    pub fn set_limit(&self, slot: u32, limit: u64) {
+        // Relaxed: the word hands nothing over.
+        self.0.store(word_of(slot, word::LIMIT), limit, Relaxed);
+    }
+
+    /// Says which link address the interface has: frames for another one, and those with a VLAN
+    /// tag, are not redirected by `slot`, and are packets of slot 0. `None`: any address. Groups
+    /// are always redirected. Costs one store.
+    ///
+    /// # Panics
+    /// If `slot` is greater than [`SLOT_MAX`].
+    pub fn set_link(&self, slot: u32, link: Option<[u8; 6]>) {
+        let [a, b, c, d, e, f] = link.unwrap_or_default();
+        let word = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+        // Relaxed: the word hands nothing over.
+        self.0.store(word_of(slot, word::LINK), word, Relaxed);
+    }
+
     /// Makes `slot` as it was at first: without limit, and all counts 0. Fragments that follow a
     /// packet from before do not belong to it any more. No destination may have the slot, because
     /// this also writes the program's line. Costs 16 stores and a load.
@@ -209,7 +237,7 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
     }
 
     /// What became of the packets of `slot` so far. The counts need not be of the same moment.
-    /// Costs six loads from one cache line.
+    /// Costs seven loads from one cache line.
     ///
     /// # Panics
     /// If `slot` is greater than [`SLOT_MAX`].
@@ -221,6 +249,7 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
             dropped: load(word::DROPPED),
             contended: load(word::CONTENDED),
             undelivered: load(word::UNDELIVERED),
+            behind: load(word::BEHIND),
             passed_bytes: load(word::PASSED_BYTES),
             dropped_bytes: load(word::DROPPED_BYTES),
         }

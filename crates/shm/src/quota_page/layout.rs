@@ -47,7 +47,11 @@ struct OwnerLine {
     action: u64,
     /// Counts the destinations that had the slot. Fragments of an earlier one do not count here.
     generation: u64,
-    reserved: [u64; 3],
+    /// 0: no limit. Else no packet passes once so many have passed.
+    limit: u64,
+    /// 0: any. Else the link address of the interface, its first byte lowest.
+    link: u64,
+    reserved: u64,
 }
 
 #[repr(C, align(64))]
@@ -59,7 +63,7 @@ struct ProgramLine {
     undelivered: u64,
     passed_bytes: u64,
     dropped_bytes: u64,
-    reserved: u64,
+    behind: u64,
 }
 
 #[repr(C, align(128))]
@@ -106,6 +110,9 @@ pub(super) mod word {
 
     pub(crate) const GENERATION: usize = owner(offset_of!(OwnerLine, generation));
 
+    pub(crate) const LIMIT: usize = owner(offset_of!(OwnerLine, limit));
+    pub(crate) const LINK: usize = owner(offset_of!(OwnerLine, link));
+
     pub(crate) const NEXT_ELIGIBLE_NS: usize = program(offset_of!(ProgramLine, next_eligible_ns));
     pub(crate) const PASSED: usize = program(offset_of!(ProgramLine, passed));
     pub(crate) const DROPPED: usize = program(offset_of!(ProgramLine, dropped));
@@ -113,6 +120,7 @@ pub(super) mod word {
     pub(crate) const UNDELIVERED: usize = program(offset_of!(ProgramLine, undelivered));
     pub(crate) const PASSED_BYTES: usize = program(offset_of!(ProgramLine, passed_bytes));
     pub(crate) const DROPPED_BYTES: usize = program(offset_of!(ProgramLine, dropped_bytes));
+    pub(crate) const BEHIND: usize = program(offset_of!(ProgramLine, behind));
 
     const fn outcome(offset: usize) -> usize {
         slot(SLOT_OUTCOMES) + offset / 8

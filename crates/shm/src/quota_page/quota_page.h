@@ -21,7 +21,9 @@ struct slot {
 	u64 depth_ns;
 	u64 action;
 	u64 generation;
-	u64 reserved_owner[3];
+	u64 limit;
+	u64 link;
+	u64 reserved_owner[1];
 	/* Written by the program. */
 	u64 next_eligible_ns;
 	u64 passed;
@@ -30,7 +32,7 @@ struct slot {
 	u64 undelivered;
 	u64 passed_bytes;
 	u64 dropped_bytes;
-	u64 reserved_program;
+	u64 behind;
 };
 
 /* Written by the program. */

@@ -21,6 +21,8 @@ fn every_byte_is_where_the_program_expects_it() {
     owner.set_quota(SLOT_MAX, Quota::new(7, 0, 1).unwrap());
     owner.set_action(SLOT_UNKNOWN, Action::DropAll);
     owner.set_action(SLOT_MAX, Action::Redirect { socket: 0x0908 });
+    owner.set_limit(SLOT_MAX, 0x0b0a);
+    owner.set_link(SLOT_MAX, Some([2, 3, 4, 5, 6, 7]));
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
     let mut golden = vec![0_u8; 131_072];
     let last = 1022 * 128;
@@ -32,6 +34,8 @@ fn every_byte_is_where_the_program_expects_it() {
         (last, &[7]),                           // interval
         (last + 16, &[7]),                      // depth times interval
         (last + 24, &[1, 0, 0, 0, 8, 9, 0, 0]), // redirect, socket
+        (last + 40, &[0x0a, 0x0b]),             // limit
+        (last + 48, &[2, 3, 4, 5, 6, 7, 0, 0]), // link address
     ] {
         golden[offset..offset + expected.len()].copy_from_slice(expected);
     }
@@ -42,13 +46,14 @@ fn every_byte_is_where_the_program_expects_it() {
 fn every_count_is_read_from_its_word() {
     let words = blank();
     let owner = Owner::new(&words).unwrap();
-    (8..15).for_each(|word| store(&words, 5, word, word as u64));
+    (8..16).for_each(|word| store(&words, 5, word, word as u64));
     (0..7).for_each(|word| store(&words, 1023, word, 100 + word as u64));
     let counters = Counters {
         passed: 9,
         dropped: 10,
         contended: 11,
         undelivered: 12,
+        behind: 15,
         passed_bytes: 13,
         dropped_bytes: 14,
     };
@@ -161,6 +166,8 @@ fn the_header_of_the_program_has_the_same_words() {
         ("step_ns", word::STEP_NS),
         ("depth_ns", word::DEPTH_NS),
         ("action", word::ACTION),
+        ("limit", word::LIMIT),
+        ("link", word::LINK),
         ("next_eligible_ns", word::NEXT_ELIGIBLE_NS),
         ("passed", word::PASSED),
         ("dropped", word::DROPPED),
@@ -168,6 +175,7 @@ fn the_header_of_the_program_has_the_same_words() {
         ("undelivered", word::UNDELIVERED),
         ("passed_bytes", word::PASSED_BYTES),
         ("dropped_bytes", word::DROPPED_BYTES),
+        ("behind", word::BEHIND),
     ] {
         assert_eq!(slot[word], name);
     }

@@ -7,7 +7,8 @@
  *   (1) not IP: pass          (2) discovery of IPv6: pass
  *   (3) malformed: slot 0     (4) later fragment: the slot of the first one
  *       its destination is behind more headers than are read: drop
- *   (5) else the slot of the destination, or slot 0
+ *   (5) else the slot of the destination, or slot 0; slot 0 too for a frame that is not for the
+ *       interface itself and would be redirected
  *   (6) charge the slot: pass, redirect or drop
  *
  * (1) and (2) are never limited. So the host can be reached whatever quotas it has.
@@ -319,6 +320,29 @@ INLINE enum kind parse_ipv6(struct packet *packet, void *at, void *end, u32 left
 	return MALFORMED;
 }
 
+INLINE int is_tag(u16 type)
+{
+	return type == SWAPPED16(0x8100) || type == SWAPPED16(0x88a8);
+}
+
+/* Whether the owner of the slot may get the frame. One with a VLAN tag is for another network, and
+ * one for another link address came because the interface is promiscuous. The kernel knows whose
+ * they are.
+ */
+INLINE int is_for_owner(struct slot *slot, void *at, void *end)
+{
+	struct ethernet *ethernet = at;
+	u64 link = READ_ONCE(slot->link);
+
+	if (!link)
+		return 1;
+	if ((void *)(ethernet + 1) > end || is_tag(ethernet->type))
+		return 0;
+	u16 *to = ethernet->addresses;
+	/* The lowest bit of the first byte: a group. */
+	return to[0] & 1 || ((u64)to[0] | (u64)to[1] << 16 | (u64)to[2] << 32) == link;
+}
+
 INLINE enum kind parse(struct packet *packet, void *at, void *end, u32 left)
 {
 	struct ethernet *ethernet = at;
@@ -330,7 +354,7 @@ INLINE enum kind parse(struct packet *packet, void *at, void *end, u32 left)
 	left -= sizeof(*ethernet);
 	for (int tags = 0; tags < VLAN_TAGS_MAX; tags++) {
 		struct vlan_tag *tag = at;
-		if (type != SWAPPED16(0x8100) && type != SWAPPED16(0x88a8))
+		if (!is_tag(type))
 			break;
 		if ((void *)(tag + 1) > end)
 			return MALFORMED;
@@ -339,7 +363,7 @@ INLINE enum kind parse(struct packet *packet, void *at, void *end, u32 left)
 		left -= sizeof(*tag);
 	}
 	/* The kernel removes any number of tags without a number of a network. */
-	if (type == SWAPPED16(0x8100) || type == SWAPPED16(0x88a8))
+	if (is_tag(type))
 		return HIDDEN;
 	if (type == SWAPPED16(0x0800))
 		return parse_ipv4(packet, at, end, left);
@@ -411,7 +435,15 @@ INLINE int is_valid(struct first_fragment *first)
 INLINE int deliver(struct xdp_md *ctx, struct slot *slot, int is_lost, u64 bytes)
 {
 	u64 action = READ_ONCE(slot->action);
+	u64 limit = READ_ONCE(slot->limit);
 	enum charge result = DROPPED;
+
+	/* The receiver has no room. Before the quota, of which that packet takes nothing. */
+	if (limit && READ_ONCE(slot->passed) >= limit) {
+		add(&slot->behind, 1);
+		add(&slot->dropped_bytes, bytes);
+		return XDP_DROP;
+	}
 
 	if ((u32)action != ACTION_DROP && !is_lost)
 		result = charge(slot);
@@ -488,6 +520,12 @@ int early_drop(struct xdp_md *ctx)
 	struct slot *slot = bpf_map_lookup_elem(&slots, &number);
 	if (!slot)
 		return XDP_PASS;
+	if ((u32)READ_ONCE(slot->action) == ACTION_REDIRECT && !is_for_owner(slot, data, end)) {
+		number = SLOT_UNKNOWN;
+		slot = bpf_map_lookup_elem(&slots, &number);
+		if (!slot)
+			return XDP_PASS;
+	}
 	int verdict = deliver(ctx, slot, is_lost, bytes);
 	if (kind == FIRST_FRAGMENT && number == SLOT_UNKNOWN && verdict != XDP_DROP) {
 		/* Those that follow are of slot 0 in any case, and need no place in the map. */
