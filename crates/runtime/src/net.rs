@@ -23,6 +23,18 @@
 //! | [`FileDevice`] (TAP, packet socket) | the kernel copies into the area | 1 per frame, and 1 that finds none |
 //! | [`UdpDevice`] | the kernel copies payloads, the device writes and reads headers | receive: 1 per socket, for up to 512 datagrams; transmit: 1 per 64 frames of a socket |
 //! | [`MemoryDevice`] | a model of a wire, for tests | none |
+//!
+//! Who is the host of the addresses ([`Paths`]) depends on the device:
+//!
+//! | device | rights | the kernel's addresses, [`Paths::Kernel`] | addresses of its own, [`Paths::Own`] |
+//! |---|---|---|---|
+//! | [`XdpDevice`] | `CAP_NET_RAW`; the XDP program `CAP_BPF`, `CAP_NET_ADMIN`, `CAP_PERFMON` | yes: `UdpInterface` (feature `xdp`) sends the packets of flows here, and the kernel gets the rest | no: the program leaves ARP to the kernel |
+//! | [`PacketRingDevice`], [`FileDevice::packet`] | `CAP_NET_RAW` | no: the kernel works on each packet too, and refuses ports that it does not know | yes, if the kernel lacks the addresses |
+//! | [`FileDevice::tap`] | `CAP_NET_ADMIN` | no: the kernel is at the other end | yes |
+//! | [`UdpDevice`] | none | its sockets find the way; an owner over it was not tried | no: its sockets carry no ARP |
+//! | [`MemoryDevice`] | none | for tests | for tests |
+//!
+//! [`Owner::with_host`] makes an owner with addresses of its own.
 
 mod choice;
 mod device;

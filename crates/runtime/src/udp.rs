@@ -205,6 +205,9 @@ impl Receiver {
     /// afterwards makes a system call, but for [`Receiver::join_v4`] and its like, which a flow
     /// refuses. Allocates all memory for receiving.
     ///
+    /// The receiver takes the whole flow. A program that also sends from its port uses the flow
+    /// itself ([`UdpFlow::take`], [`UdpFlow::send`]).
+    ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
     /// # use upcall::udp::{Receiver, ReceiverOptions};

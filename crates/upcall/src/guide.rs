@@ -12,6 +12,7 @@
 //! | [`beside_tokio`] | tokio and hyper in the same program |
 //! | [`reports`] | errors, notices, counters, statistics, the end of a program |
 //! | [`promises`] | what is promised, what is not, and what a handler must not do |
+//! | [`flows`] | UDP in user space: flows of the daemon, an interface or an address of your own |
 //! | [`c`] | the same from C and C++ |
 //!
 //! Each chapter has an example that the tests compile. The tests also run it if it needs no other
@@ -26,10 +27,14 @@
 //! cargo run --release -p upcall --example service_client    # a service and a client
 //! cargo run --release -p upcall --example beside_tokio      # an HTTP server beside a handler
 //! ```
+//!
+//! Two more need rights or a daemon, and say so: `udp_echo_flow` (a server with UDP in user space)
+//! and `own_address` (a host with an address that the kernel lacks).
 
 pub mod beside_tokio;
 pub mod c;
 pub mod channels;
+pub mod flows;
 pub mod handlers;
 pub mod processes;
 pub mod promises;

@@ -65,7 +65,8 @@
 //! | 8 | combine it with tokio or hyper | [beside tokio](guide::beside_tokio) | [`stream::AsyncStreamWriter`] |
 //! | 9 | read counters and reports | [reports](guide::reports) | [`Runtime::stop`], [`Statistics`] |
 //! | 10 | know what is promised | [promises](guide::promises) | [`Notice`] |
-//! | 11 | write C or C++ | [C](guide::c) | |
+//! | 11 | process packets without the kernel's protocols | [UDP in user space](guide::flows) | [`net::UdpFlow`], [`net::Owner`] |
+//! | 12 | write C or C++ | [C](guide::c) | |
 //!
 //! More pages are in the folder `docs` of the repository:
 //!

@@ -61,7 +61,9 @@ impl Sender {
 
     /// Sends to `peer` by a flow, from the address of the flow. A batch has as many datagrams as
     /// the flow has frames for sending, of up to [`UdpFlow::payload_bytes_max`]. Sending makes no
-    /// system call. What arrives at the flow is passed over.
+    /// system call. What arrives at the flow is passed over: a program that wants it, such as
+    /// reports of receivers on the same port, uses the flow itself ([`UdpFlow::take`],
+    /// [`UdpFlow::send`]).
     pub fn from_flow(flow: UdpFlow, peer: SocketAddr) -> Self {
         Sender::new(Target::Flow { flow: Box::new(flow), peer, batch: 0 })
     }

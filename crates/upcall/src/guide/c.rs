@@ -1,4 +1,4 @@
-//! Chapter 11: C and C++.
+//! Chapter 12: C and C++.
 //!
 //! The library `libupcall_c` has the calls of the paper that Upcall follows ("Real-Time Upcalls",
 //! 1995): `rts_create`, `rts_run`, `rts_proceed`, `rts_sleep` and so on. The header `upcall.h`

@@ -65,7 +65,8 @@
 //! - [`Receiver::from_flow`](crate::udp::Receiver::from_flow) receives from a
 //!   [flow](crate::net::UdpFlow) in user space, without a system call. Programs that do not look in
 //!   each period use the flow itself: [`UdpFlow::arm`](crate::net::UdpFlow::arm) makes its
-//!   descriptor readable once something comes.
+//!   descriptor readable once something comes. [UDP in user space](super::flows) says when to take
+//!   a flow.
 //! - [`Receiver::join_v4`](crate::udp::Receiver::join_v4) and
 //!   [`join_v6`](crate::udp::Receiver::join_v6) join a multicast group.
 //! - [`ReceiverOptions`](crate::udp::ReceiverOptions) say how many datagrams the kernel holds, how
