@@ -194,7 +194,8 @@ fn halves(word: u64) -> u64 {
 /// which is 0 in this sum.
 #[inline]
 fn sum_of(address: u128) -> u64 {
-    halves((address >> 64) as u64) + halves((address & u128::from(u64::MAX)) as u64)
+    // The low half is moved up and down again: so its value is known to fit.
+    halves((address >> 64) as u64) + halves((address << 64 >> 64) as u64)
 }
 
 /// Whether it is an address of IPv4 (RFC 4291 §2.5.5.2).

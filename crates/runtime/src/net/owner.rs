@@ -140,6 +140,8 @@ pub struct Owner<D> {
     control: Meter,
     /// The same for ARP and discovery of IPv6.
     discovery: Meter,
+    /// The same for datagrams to ports that no flow has.
+    refused: Meter,
     /// Arrived, and from `next_part` on without a flow yet.
     parts: Vec<Descriptor>,
     next_part: usize,
@@ -152,6 +154,8 @@ pub struct Owner<D> {
     packet: Box<[u8]>,
     counts: OwnerCounts,
     generation: u64,
+    /// The flow whose program is woken first in the next call.
+    first_shown: usize,
     /// Whether it closed a flow by itself since [`Owner::take_closed`].
     has_closed: bool,
 }
@@ -172,6 +176,7 @@ impl<D: Device> Owner<D> {
             order: TransmitOrder::new(flows_max, spread),
             control: Meter::new(CONTROL),
             discovery: Meter::new(CONTROL),
+            refused: Meter::new(CONTROL),
             parts: Vec::with_capacity(BATCH_FRAMES),
             next_part: 0,
             outgoing: Vec::with_capacity(BATCH_FRAMES),
@@ -180,6 +185,7 @@ impl<D: Device> Owner<D> {
             packet: vec![0; FRAME_BYTES_MAX].into(),
             counts: OwnerCounts::default(),
             generation: 0,
+            first_shown: 0,
             has_closed: false,
         }
     }

@@ -69,8 +69,12 @@ impl Device for XdpDevice {
     fn supply(&mut self, free: &mut Vec<u32>) -> Result<(), DeviceError> {
         let receiving: usize = self.queues.iter().map(|queue| queue.receiving).sum();
         let each = (receiving + free.len()).div_ceil(self.queues.len());
-        for Queue { queue, receiving } in &mut self.queues {
-            let share = each.saturating_sub(*receiving).min(free.len());
+        let count = self.queues.len();
+        for at in 0..count {
+            let Queue { queue, receiving } = &mut self.queues[(self.first + at) % count];
+            // While frames are scarce, a flooded queue must leave some to those after it.
+            let most = free.len().div_ceil(count - at);
+            let share = each.saturating_sub(*receiving).min(most);
             self.scratch.clear();
             self.scratch.extend(free.drain(free.len() - share..));
             let supplied = queue.supply(&mut self.scratch);

@@ -95,7 +95,7 @@ impl Note {
         let ([kind_low, kind_high], [low, high]) = (kind.to_ne_bytes(), detail.to_ne_bytes());
         let port = [port_low, port_high, kind_low, kind_high, low, high, 0, 0];
         // Relaxed: `Writer::publish` hands them over with the frame.
-        let low = (self.address_bits & u128::from(u64::MAX)) as u64;
+        let low = (self.address_bits << 64 >> 64) as u64;
         frame[0].store(((self.address_bits >> 64) as u64).to_be(), Relaxed);
         frame[1].store(low.to_be(), Relaxed);
         frame[2].store(u64::from_ne_bytes(port), Relaxed);

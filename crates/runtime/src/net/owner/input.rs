@@ -1,6 +1,6 @@
 //! What arrives: from the port to the flows.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use upcall_core::time::Instant;
 use upcall_proto::flow::UDP;
 use upcall_proto::host::{Input, PathErrorKind};
@@ -8,7 +8,7 @@ use upcall_proto::packet::{self, Datagram, Frame};
 use upcall_shm::frames::account::Holder;
 use upcall_shm::frames::{Descriptor, HEADROOM_BYTES, Note, NoteKind};
 
-use super::lent::{Fault, Flow, Memory};
+use super::lent::{Fault, Flow, Memory, WAKES_A_CALL};
 use super::{Arrived, Checksums, Device, DeviceError, Owner, Paths, Port};
 
 impl<D: Device> Owner<D> {
@@ -45,8 +45,18 @@ impl<D: Device> Owner<D> {
             }
             processed += 1;
         }
-        self.flows.iter_mut().flatten().for_each(|flow| flow.show(now));
+        self.show(now);
         failed.map(|()| processed)
+    }
+
+    /// Shows the programs what was taken and handed over, and wakes those that armed.
+    pub(super) fn show(&mut self, now: Instant) {
+        let (before, rest) = self.flows.split_at_mut(self.first_shown);
+        let mut wakes_left = WAKES_A_CALL;
+        let flows = rest.iter_mut().chain(before).flatten();
+        flows.for_each(|flow| flow.show(now, &mut wakes_left));
+        // Another flow is the first next time, so each has its wake-up in the end.
+        self.first_shown = (self.first_shown + 1) % self.flows.len().max(1);
     }
 
     /// Takes the frames back that programs released, and closes flows whose programs are gone.
@@ -181,7 +191,7 @@ impl<D: Device> Owner<D> {
         self.counts.not_for_us += 1;
         let address = datagram.destination().address.to_canonical();
         if matches!(&self.paths, Paths::Own(host) if host.is_own(address))
-            && self.control.pass(now)
+            && self.refused.pass(now)
             && let Some(length) = self.copy(part)
         {
             // The host verifies the checksum, which a sender on this machine may have left out.
@@ -212,6 +222,15 @@ impl<D: Device> Owner<D> {
             Frame::Ip(headers) => packet::is_discovery(&self.packet[..length], headers),
             Frame::Other { .. } => false,
         };
+        // A device may see packets for others, such as those of the kernel of its interface.
+        if let Frame::Ip(headers) = frame {
+            let address = headers.destination.address.to_canonical();
+            let is_for_many = address.is_multicast() || address == IpAddr::V4(Ipv4Addr::BROADCAST);
+            if !is_for_many && !host.is_own(address) {
+                self.counts.not_for_us += 1;
+                return self.release(part.frame);
+            }
+        }
         let meter = if is_discovery { &mut self.discovery } else { &mut self.control };
         if !meter.pass(now) {
             self.counts.control_dropped += 1;

@@ -30,6 +30,9 @@ const WAKE_SHARE: u64 = 64;
 /// So far may a flow be ahead of that share: wake-ups of 3 ms at once.
 const WAKE_AHEAD: Span = Span::from_millis(3 * WAKE_SHARE);
 
+/// The CPU time that all wake-ups of one call may take, less the last one.
+pub(super) const WAKES_A_CALL: Span = Span::from_micros(50);
+
 /// Where the frames of a flow are.
 #[derive(Debug)]
 pub(super) enum Memory {
@@ -238,7 +241,10 @@ impl Flow {
     /// Shows the program what was taken and handed over. One store for each queue. Slots first: so
     /// whenever a frame is back, there is a slot for it. A program that armed is woken, with one
     /// system call.
-    pub(super) fn show(&mut self, now: Instant) {
+    ///
+    /// `wakes_left` is the CPU time that wake-ups of this call may still take. A flow for which none
+    /// is left is woken by a later call.
+    pub(super) fn show(&mut self, now: Instant, wakes_left: &mut Span) {
         if std::mem::take(&mut self.has_taken) {
             self.transmit.release();
         }
@@ -247,22 +253,25 @@ impl Flow {
             self.transmitted.publish();
             self.must_wake |= self.receive.must_notify();
         }
-        if self.must_wake && self.wakes_paid <= now + WAKE_AHEAD {
-            self.wake(now);
+        if self.must_wake && self.wakes_paid <= now + WAKE_AHEAD && !wakes_left.is_zero() {
+            *wakes_left = wakes_left.saturating_sub(self.wake(now));
         }
     }
 
     /// Wakes the program. One that watches its descriptor with thousands of epoll sets makes that
-    /// take milliseconds of the owner's time. So programs of other processes have a share.
-    fn wake(&mut self, now: Instant) {
+    /// take milliseconds of the owner's time. So programs of other processes have a share. Returns
+    /// what the wake-up took of the CPU, for such a program.
+    fn wake(&mut self, now: Instant) -> Span {
         let begin_ns = thread_cpu_ns();
         // Without memory of the kernel the next call tries again.
         self.must_wake = self.wake.wake().is_err();
-        if matches!(self.memory, Memory::Apart { .. }) {
-            let cost_ns = thread_cpu_ns().saturating_sub(begin_ns);
-            let share = Span::from_nanos(cost_ns.saturating_mul(WAKE_SHARE));
-            self.wakes_paid = self.wakes_paid.max(now) + share;
+        if matches!(self.memory, Memory::Shared(_)) {
+            return Span::ZERO;
         }
+        let cost_ns = thread_cpu_ns().saturating_sub(begin_ns);
+        let share = Span::from_nanos(cost_ns.saturating_mul(WAKE_SHARE));
+        self.wakes_paid = self.wakes_paid.max(now) + share;
+        Span::from_nanos(cost_ns)
     }
 }
 

@@ -49,7 +49,7 @@ impl<D: Device> Owner<D> {
             }
             taken += self.transmit(now)?;
         }
-        self.flows.iter_mut().flatten().for_each(|flow| flow.show(now));
+        self.show(now);
         Ok(taken)
     }
 
@@ -171,6 +171,10 @@ impl<D: Device> Owner<D> {
             self.port.area().part(whole)?.fill(0, &self.packet[..headers]);
             flow.counts.sent += 1;
             return Ok(Built::Ready(whole, Some(slot)));
+        }
+        // A slow device keeps what it was given. It must not keep the frames for receiving, too.
+        if self.port.spare() == 0 {
+            return Ok(Built::NoFrame);
         }
         let Some(frame) = self.port.take() else { return Ok(Built::NoFrame) };
         // The longest payload of a flow fits behind the headroom, with its headers in it.
