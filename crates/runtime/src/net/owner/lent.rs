@@ -242,8 +242,8 @@ impl Flow {
     /// whenever a frame is back, there is a slot for it. A program that armed is woken, with one
     /// system call.
     ///
-    /// `wakes_left` is the CPU time that wake-ups of this call may still take. A flow for which none
-    /// is left is woken by a later call.
+    /// `wakes_left` is the CPU time that wake-ups of this call may still take. A flow for which
+    /// none is left is woken by a later call.
     pub(super) fn show(&mut self, now: Instant, wakes_left: &mut Span) {
         if std::mem::take(&mut self.has_taken) {
             self.transmit.release();
