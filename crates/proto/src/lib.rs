@@ -12,6 +12,7 @@
 //! | [`fragments`] | where fragments go that have no port |
 //! | [`host`] | the IP host of an interface: ARP, neighbor discovery, echo, errors, path MTU, groups |
 //! | [`quota`] | how many packets of a destination pass |
+//! | [`credit`] | how many pass, in step with what a receiver takes |
 //! | [`queues`] | bounded queues and their counts |
 //! | [`schedule`] | which packet is processed next |
 //! | [`transmit`] | which flow sends next |
@@ -42,6 +43,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod credit;
 pub mod flow;
 pub mod fragments;
 pub mod host;

@@ -153,6 +153,11 @@ impl<T> Queues<T> {
         self.counts_mut(slot).passed += 1;
     }
 
+    /// Makes the counts of `slot` 0, for another destination.
+    pub fn clear_counts(&mut self, slot: u32) {
+        *self.counts_mut(slot) = Counts::default();
+    }
+
     /// What happened to the packets of `slot`, since the beginning. Of a number that is no slot:
     /// what happened to packets without one.
     pub fn counts(&self, slot: u32) -> Counts {

@@ -188,6 +188,16 @@ impl<T> PacketSchedule<T> {
         self.queues.count_drop(slot, reason);
     }
 
+    /// How many packets of `slot` wait.
+    pub fn waiting(&self, slot: u32) -> usize {
+        self.queues.waiting(slot)
+    }
+
+    /// Makes the counts of `slot` 0, for another destination ([`Queues::clear_counts`]).
+    pub fn clear_counts(&mut self, slot: u32) {
+        self.queues.clear_counts(slot);
+    }
+
     /// What happened to the packets of `slot` ([`Queues::counts`]).
     pub fn counts(&self, slot: u32) -> Counts {
         self.queues.counts(slot)

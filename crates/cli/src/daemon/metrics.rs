@@ -268,8 +268,9 @@ impl Snapshot {
 
     fn encode_flows(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         type Count = fn(&FlowCounts) -> u64;
-        let dropped: [(_, Count); 5] = [
+        let dropped: [(_, Count); 6] = [
             ("over_quota", |of| of.over_quota),
+            ("behind", |of| of.behind),
             ("queue_full", |of| of.queue_full),
             ("receive_full", |of| of.receive_full),
             ("checksum", |of| of.checksum),

@@ -24,6 +24,7 @@ pub struct FlowOutput {
 #[derive(Debug, Serialize)]
 struct Dropped {
     over_quota: u64,
+    behind: u64,
     queue_full: u64,
     receive_full: u64,
     checksum: u64,
@@ -74,6 +75,7 @@ impl FlowOutput {
             received: counts.received,
             dropped: Dropped {
                 over_quota: counts.over_quota,
+                behind: counts.behind,
                 queue_full: counts.queue_full,
                 receive_full: counts.receive_full,
                 checksum: counts.checksum,
@@ -149,6 +151,7 @@ pub fn table(flows: &[FlowStatus]) -> Table {
 fn dropped(counts: &upcall::status::FlowCounts) -> String {
     by_reason(&[
         ("quota", counts.over_quota),
+        ("behind", counts.behind),
         ("queue", counts.queue_full),
         ("full", counts.receive_full),
         ("checksum", counts.checksum),

@@ -25,9 +25,9 @@ const TRANSMIT_SLOTS_MIN: u32 = 16;
 /// What may arrive at a stream that receives by `xdp://`. `None`: by the kernel's UDP, or there is
 /// no limit of its rate.
 ///
-/// The limit is that of a receiver of one packet in each packet interval. The packets of a unit or of
-/// a burst may come together, and as much before their time as the stream works ahead. The owner of
-/// an interface hands those over when they come.
+/// The limit is that of a receiver of one packet in each packet interval. The packets of a unit or
+/// of a burst may come together, and as much before their time as the stream works ahead. The owner
+/// of an interface hands those over when they come.
 pub fn receive_quota(stream: &Stream, mapping: &Mapping) -> Option<Quota> {
     let Direction::Receive(address) = &stream.direction else { return None };
     address.interface.as_ref()?;
@@ -57,6 +57,7 @@ pub fn drops(stream: &Stream, flows: &[FlowStatus]) -> u64 {
     };
     flows.iter().find(is_its).map_or(0, |FlowStatus { counts, .. }| {
         counts.over_quota
+            + counts.behind
             + counts.queue_full
             + counts.receive_full
             + counts.checksum

@@ -215,6 +215,7 @@ fn counts(interface: &mut UdpInterface, slot: u32) -> FlowCounts {
     FlowCounts {
         received: flow.received,
         over_quota: program.dropped + program.contended,
+        behind: program.behind,
         queue_full: flow.queue.dropped_in_all(),
         receive_full: flow.receive_full,
         checksum: flow.checksum,

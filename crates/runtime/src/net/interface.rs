@@ -20,7 +20,9 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use upcall_core::time::{Instant, Span};
+use upcall_proto::credit::{Call, Credit};
 use upcall_proto::flow::UDP;
+use upcall_proto::packet::LinkAddress;
 use upcall_shm::frames::{Account, FrameForm, FrameSize};
 use upcall_shm::quota_page::{self, Action, QuotaError};
 use upcall_sys::OsError;
@@ -99,9 +101,27 @@ pub struct UdpInterface {
     /// First, so that no packet comes for a socket that is closed.
     steering: Steering,
     owner: Owner<Box<XdpDevice>>,
+    /// Frames processed since the rings were known to be emptied.
+    received: u64,
+    /// The most frames that wait in the rings.
+    ring_frames: u64,
+    /// The least time in which receivers can take what arrived: half a period, as a call may be
+    /// early or late.
+    round: Span,
+    next_round: Instant,
     name: String,
     index: u32,
     reason: String,
+}
+
+/// A flow whose packets the program sends here.
+#[derive(Debug)]
+struct Steered {
+    /// The kernel socket that keeps the port. It is never read.
+    _socket: UdpSocket,
+    /// Its keys in the program.
+    keys: Vec<Destination>,
+    credit: Credit,
 }
 
 /// What the program and the kernel know of the flows. Dropping it makes the program forget them.
@@ -110,8 +130,9 @@ struct Steering {
     program: Program,
     /// How many AF_XDP sockets it has.
     queues: u32,
-    /// The kernel socket of each flow, and its keys in the program.
-    sockets: Vec<Option<(UdpSocket, Vec<Destination>)>>,
+    /// The link address of the interface.
+    link: LinkAddress,
+    flows: Vec<Option<Steered>>,
 }
 
 impl UdpInterface {
@@ -158,8 +179,8 @@ impl UdpInterface {
             (_, Some(refusal)) => format!("the program runs after the driver ({refusal})"),
             (_, None) => "the program runs after the driver".to_owned(),
         };
-        let sockets = (0..flows_max).map(|_| None).collect();
-        let steering = Steering { program, queues, sockets };
+        let flows = (0..flows_max).map(|_| None).collect();
+        let steering = Steering { program, queues, link: address, flows };
         let mut port = Port::new(area, device, frames / 2);
         // Without frames in its fill ring the first packets would be lost.
         port.receive(Instant::ZERO, &mut Vec::new())?;
@@ -169,7 +190,19 @@ impl UdpInterface {
         let owner = Owner::new(port, Paths::Kernel(paths), settings);
         let reason = format!("{reason}; {mode}");
         let (name, index) = (name.to_owned(), found.index);
-        Ok(UdpInterface { steering, owner, name, index, reason })
+        let (received, ring_frames) = (0, u64::from(frames / 2));
+        let (round, next_round) = (spread.period / 2, Instant::ZERO);
+        Ok(UdpInterface {
+            steering,
+            owner,
+            received,
+            ring_frames,
+            round,
+            next_round,
+            name,
+            index,
+            reason,
+        })
     }
 
     /// Its name.
@@ -239,15 +272,40 @@ impl UdpInterface {
     /// # Errors
     /// As [`Owner::process`].
     pub fn process(&mut self, now: Instant, most: u32) -> Result<(u32, u32), DeviceError> {
-        let processed = self.owner.process(now, most);
+        let received = self.owner.input(now, most);
+        self.give_credit(now, *received.as_ref().unwrap_or(&most), most);
+        let sent = self.owner.output(now, most);
         if self.owner.take_closed() {
-            for slot in (0..).take(self.steering.sockets.len()) {
+            for slot in (0..).take(self.steering.flows.len()) {
                 if self.owner.flow_counts(slot).is_none() {
                     self.steering.end(slot);
                 }
             }
         }
-        processed
+        Ok((received?, sent?))
+    }
+
+    /// Lets the program pass as many packets of each flow as it has room for, after an input that
+    /// processed `received` packets of at most `most`.
+    fn give_credit(&mut self, now: Instant, received: u32, most: u32) {
+        // Fewer than it may: the ring had no more. Or else as many as a ring can hold.
+        self.received += u64::from(received);
+        let is_emptied = received < most || self.received >= self.ring_frames;
+        if is_emptied {
+            self.received = 0;
+        }
+        let is_new_round = now >= self.next_round;
+        if is_new_round {
+            self.next_round = now + self.round;
+        }
+        let call = Call { is_new_round, is_emptied };
+        for (slot, flow) in (0..).zip(&mut self.steering.flows) {
+            let Some(flow) = flow else { continue };
+            let Some(progress) = self.owner.flow_progress(slot) else { continue };
+            let (of, page) = (flow_slot(slot), self.steering.program.page());
+            let limit = flow.credit.limit(page.counters(of).passed, progress, call);
+            page.set_limit(of, limit);
+        }
     }
 
     /// Makes the program send the packets of a flow here.
@@ -271,6 +329,7 @@ impl UdpInterface {
             if let Some(quota) = quota {
                 program.page().set_quota(of, quota);
             }
+            program.page().set_link(of, Some(self.steering.link));
             program.page().set_action(of, Action::Redirect { socket: SOCKET });
             keys(local, self.index)?.into_iter().try_for_each(|key| {
                 program.insert(key, of).map_err(InterfaceError::Program)?;
@@ -278,7 +337,8 @@ impl UdpInterface {
                 Ok(())
             })
         });
-        self.steering.sockets[slot as usize] = Some((socket, inserted));
+        let steered_flow = Steered { _socket: socket, keys: inserted, credit: Credit::default() };
+        self.steering.flows[slot as usize] = Some(steered_flow);
         if steered.is_err() {
             self.unbind(slot);
         }
@@ -290,11 +350,8 @@ impl Steering {
     /// The packets of a flow go to the kernel again. Nothing happens if there is no such flow.
     fn end(&mut self, slot: u32) {
         // The socket is closed last: until then nobody else can have the port.
-        let Some((_socket, keys)) = self.sockets.get_mut(slot as usize).and_then(Option::take)
-        else {
-            return;
-        };
-        for key in keys {
+        let Some(flow) = self.flows.get_mut(slot as usize).and_then(Option::take) else { return };
+        for &key in &flow.keys {
             // No error is known. The packets would be dropped, as those of no flow.
             let _ = self.program.remove(key, flow_slot(slot));
         }
@@ -304,7 +361,7 @@ impl Steering {
 
 impl Drop for Steering {
     fn drop(&mut self) {
-        (0..).take(self.sockets.len()).for_each(|slot| self.end(slot));
+        (0..).take(self.flows.len()).for_each(|slot| self.end(slot));
         for socket in SOCKET..self.queues {
             // No error is known. The socket is closed next.
             let _ = self.program.remove_socket(socket);

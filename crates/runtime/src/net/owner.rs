@@ -36,6 +36,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use upcall_core::time::{Instant, Span};
+use upcall_proto::credit::Progress;
 use upcall_proto::flow::{BindError, Destination, FlowTable, UDP};
 use upcall_proto::host::{Host, HostError, HostSettings};
 use upcall_proto::packet::{Datagram, TAGS_MAX};
@@ -322,6 +323,25 @@ impl<D: Device> Owner<D> {
         Some(FlowCounts { queue: self.arrivals.counts(slot), ..flow.counts })
     }
 
+    /// How far a flow is with the packets that came for it. `None`: there is none in this slot.
+    pub fn flow_progress(&self, slot: u32) -> Option<Progress> {
+        let flow = self.flows.get(slot as usize)?.as_ref()?;
+        let counts = self.flow_counts(slot)?;
+        let waiting = self.arrivals.waiting(slot);
+        let arrived = counts.received
+            + counts.receive_full
+            + counts.checksum
+            + counts.queue.dropped_in_all()
+            + waiting as u64;
+        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+        Some(Progress {
+            arrived,
+            // What the program was told of errors makes this less by a few, for a while.
+            taken: counts.received.saturating_sub(flow.lent.into()),
+            room: flow.receive_slots.saturating_sub(flow.lent).saturating_sub(waiting),
+        })
+    }
+
     /// What happened to packets without a flow, and to flows.
     pub fn counts(&self) -> OwnerCounts {
         self.counts
@@ -358,6 +378,8 @@ impl<D: Device> Owner<D> {
     }
 
     fn begin(&mut self, slot: u32, terms: FlowTerms, mut flow: Flow) {
+        // Those of the flow before.
+        self.arrivals.clear_counts(slot);
         if let Some(quota) = terms.receive {
             self.arrivals.bind(slot, quota);
             flow.has_quota = true;

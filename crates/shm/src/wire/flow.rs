@@ -130,6 +130,8 @@ pub struct FlowCounts {
     pub received: u64,
     /// Dropped beyond its quota, before the kernel or the daemon worked on them.
     pub over_quota: u64,
+    /// Dropped before that work too: the program had not taken those before.
+    pub behind: u64,
     /// Dropped in the daemon: too many waited for their eligible times.
     pub queue_full: u64,
     /// Dropped: the program had not taken those before.
@@ -355,10 +357,11 @@ impl FlowReply {
 }
 
 impl FlowCounts {
-    fn words(&self) -> [u64; 10] {
+    fn words(&self) -> [u64; 11] {
         [
             self.received,
             self.over_quota,
+            self.behind,
             self.queue_full,
             self.receive_full,
             self.checksum,
@@ -370,10 +373,11 @@ impl FlowCounts {
         ]
     }
 
-    fn of(words: &[u64; 10]) -> Self {
+    fn of(words: &[u64; 11]) -> Self {
         let &[
             received,
             over_quota,
+            behind,
             queue_full,
             receive_full,
             checksum,
@@ -386,6 +390,7 @@ impl FlowCounts {
         FlowCounts {
             received,
             over_quota,
+            behind,
             queue_full,
             receive_full,
             checksum,

@@ -269,6 +269,7 @@ fn status() -> Vec<StatusPart> {
             counts: FlowCounts {
                 received: 4,
                 over_quota: 5,
+                behind: 14,
                 queue_full: 13,
                 receive_full: 6,
                 checksum: 7,
@@ -442,7 +443,7 @@ fn the_messages_of_flows_have_fixed_bytes() {
     let words = [1u64, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 7];
     assert_eq!(owned[16..120], words.map(u64::to_ne_bytes).concat());
     let flow = ToDomain::Status(status().remove(7)).encode();
-    let words = [1, 2, 3, high, low, 5004, 4, 5, 13, 6, 7, 8, 9, 10, 11, 12];
+    let words = [1, 2, 3, high, low, 5004, 4, 5, 14, 13, 6, 7, 8, 9, 10, 11, 12];
     assert_eq!(flow[16..], content(&words, "eth1"));
     let causes = FlowCause::ALL.map(|cause| cause as u32);
     assert_eq!(causes, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
