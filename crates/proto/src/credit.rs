@@ -3,7 +3,8 @@
 //! A quota by the clock bounds the rate that a receiver asked for. A receiver that falls behind
 //! takes less, and its packets would be dropped after the work of kernel and owner. So the owner
 //! gives credit for the room that the receiver has. It goes on taking meanwhile: as many packets as
-//! it took in the last round of its owner, or as it had room for then. The most of the three counts.
+//! it took in the last round of its owner, or as it had room for then. The most of the three
+//! counts.
 //!
 //! ```text
 //!   driver           ring of the device                owner                      receiver
@@ -13,8 +14,8 @@
 //!
 //! Nobody counts per receiver what the device lost. It is at most `passed - arrived` of now, and at
 //! least that of a moment whose packets cannot be on the way any more. A limit that is too low is
-//! right again at the second call for which the ring was emptied. A receiver that stops costs the owner
-//! as many late drops as it has slots, and then none.
+//! right again at the second call for which the ring was emptied. A receiver that stops costs the
+//! owner as many late drops as it has slots, and then none.
 //!
 //! The owner of an interface calls it. It reads no clock, and allocates nothing.
 
