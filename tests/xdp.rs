@@ -94,7 +94,9 @@ impl Network {
             let net = self.ask("net --json").unwrap();
             let voice = list(&net, "flows").iter().find(|of| text(of, "local").ends_with(":5004"));
             let voice = voice.unwrap();
-            number(voice, "received") + number(&voice["dropped"], "over_quota") >= PACKETS - waiting
+            let dropped = |reason| number(&voice["dropped"], reason);
+            let in_driver = dropped("over_quota") + dropped("behind");
+            number(voice, "received") + in_driver >= PACKETS - waiting
         });
         // More than those that were under way.
         let run = self.wait_for_jobs(run, 100);
@@ -192,9 +194,11 @@ fn packets_beyond_the_declared_rate_are_dropped_and_counted() {
     let mut command = network.upcall("run --duration 600s --json");
     let outcome = network.send_and_end(Running::start(command.arg(&spec)), 2);
     let voice = stream(&outcome, "voice");
-    // The first one is eligible at once. 2 that came early wait in the daemon.
+    // The first one is eligible at once. Up to 2 that came early wait in the daemon, as many as the
+    // program has room for.
     let (received, dropped) = (number(voice, "received"), number(&voice["dropped"], "socket"));
-    assert_eq!((received, dropped), (1, PACKETS - 3), "{outcome:#}");
+    assert_eq!(received, 1, "{outcome:#}");
+    assert!((PACKETS - 3..PACKETS).contains(&dropped), "{outcome:#}");
     assert_eq!(number(voice, "offered"), received + dropped);
 }
 
