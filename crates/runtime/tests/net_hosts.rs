@@ -8,8 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 use upcall_core::time::{Instant, Span};
 use upcall_runtime::net::host::{AddressPrefix, Host, HostSettings};
 use upcall_runtime::net::{
-    Checksums, FlowForm, FlowTerms, FrameForm, FrameSize, LinkSpec, MemoryDevice, NoteKind, Owner,
-    OwnerSettings, Paths, Port, Quota, Received, Share, Spread, UdpFlow, area,
+    BindError, Checksums, FlowForm, FlowTerms, FrameForm, FrameSize, LinkSpec, MemoryDevice,
+    NoteKind, Owner, OwnerError, OwnerSettings, Paths, Port, Quota, Received, Share, Spread,
+    UdpFlow, area,
 };
 
 const FORM: FrameForm = FrameForm { frames: 1024, size: FrameSize::Half };
@@ -289,6 +290,19 @@ fn an_address_has_one_flow_and_a_closed_flow_leaves_nothing() {
         one.unbind(slot);
         drop(flow);
     }
+    assert!(is_whole(one));
+}
+
+#[test]
+fn there_are_no_more_flows_than_there_may_be_and_a_free_slot_is_taken_again() {
+    let [mut one, _two] = owners(LinkSpec::new(0, Span::ZERO), 3, None);
+    let mut bind = |port| one.bind_apart(terms(1, true, port)).map(|(slot, _)| slot);
+    let slots: Vec<u32> = (5000..5016).map(|port| bind(port).unwrap()).collect();
+    assert!(slots.iter().copied().eq(0..16));
+    assert!(matches!(bind(5016), Err(OwnerError::Bind(BindError::Full))));
+    one.unbind(7);
+    assert_eq!(one.bind_apart(terms(1, true, 5016)).unwrap().0, 7);
+    assert!(one.bind_apart(terms(1, true, 5017)).is_err());
     assert!(is_whole(one));
 }
 

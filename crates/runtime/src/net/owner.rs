@@ -133,6 +133,7 @@ pub struct Owner<D> {
     paths: Paths,
     checksums: Checksums,
     table: FlowTable,
+    /// As many as were bound at a time, so that a call does not look at all that there may be.
     flows: Vec<Option<Flow>>,
     /// The destination of the packet before, which is that of the next one in most streams.
     last: Option<(Destination, u32)>,
@@ -171,7 +172,7 @@ impl<D: Device> Owner<D> {
             paths,
             checksums,
             table: FlowTable::new(flows_max as usize),
-            flows: (0..flows_max).map(|_| None).collect(),
+            flows: Vec::with_capacity(flows_max as usize),
             last: None,
             arrivals: PacketSchedule::new(Service::Eligible, flows_max),
             order: TransmitOrder::new(flows_max, spread),
@@ -371,9 +372,13 @@ impl<D: Device> Owner<D> {
 
     /// Finds a free slot and binds the address to it.
     fn reserve(&mut self, terms: FlowTerms) -> Result<u32, OwnerError> {
-        let at = self.flows.iter().position(Option::is_none).ok_or(BindError::Full)?;
+        let at = self.flows.iter().position(Option::is_none).unwrap_or(self.flows.len());
         let slot = u32::try_from(at).map_err(|_| BindError::Full)?;
+        // The table has room for as many as there may be.
         self.table.bind(destination(terms.local), slot)?;
+        if at == self.flows.len() {
+            self.flows.push(None);
+        }
         Ok(slot)
     }
 
