@@ -1,7 +1,7 @@
 //! A sender: packets at a rate, constant or with exponential times between them.
 //!
 //! It sleeps to absolute times. All packets that are due go with one system call, and the kernel
-//! makes them in one go (`UDP_SEGMENT`). So one CPU sends hundreds of thousands of packets a second.
+//! makes them in one go (`UDP_SEGMENT`). So one CPU sends hundreds of thousands of them a second.
 //! They cross the wire one by one (`bench::wire`).
 
 use std::net::SocketAddr;
