@@ -307,7 +307,7 @@ fn by_flow(run: &Run, apart: bool) -> Row {
     run.drive(true, || {
         let (mut packets, mut bytes) = (0, 0);
         loop {
-            let received = interface.owner().input(now(), 64).expect("packets");
+            let (received, _) = interface.process(now(), 64).expect("packets");
             while let Some((length, ..)) = flow.receive(&mut copy).expect("a datagram") {
                 bytes += length as u64;
                 packets += 1;

@@ -200,7 +200,7 @@ fn steady(way: &str, bytes: usize, seconds: u64) -> (u64, u64) {
                 let mut copy = [0; 2048];
                 Box::new(move || {
                     let mut packets = 0;
-                    while interface.owner().input(now(), 64).expect("the interface") > 0 {
+                    while interface.process(now(), 64).expect("the interface").0 > 0 {
                         while flow.receive(&mut copy).expect("a flow").is_some() {
                             packets += 1;
                         }
