@@ -262,8 +262,8 @@ impl UdpInterface {
         owner.close()
     }
 
-    /// The owner, for its counts and its output. [`UdpInterface::process`] tells the program how much
-    /// room the flows have. After it, [`Owner::input`] alone lets no more packets come than that.
+    /// The owner, for its counts and its output. [`UdpInterface::process`] tells the program how
+    /// much room the flows have. After it, [`Owner::input`] alone lets no more packets come.
     pub fn owner(&mut self) -> &mut Owner<Box<XdpDevice>> {
         &mut self.owner
     }

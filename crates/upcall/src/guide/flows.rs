@@ -16,9 +16,9 @@
 //!
 //! | way | CPU time of a datagram of 64 and of 1472 bytes | what is missing |
 //! |---|---|---|
-//! | socket of the kernel | 1000 ns, 1135 ns | protection from floods: the kernel works on all that comes |
-//! | flow of the daemon | 367 ns, 646 ns | the firewall; this machine itself as a peer |
-//! | interface of your process | 335 ns, 458 ns | the same; one process has the interface |
+//! | socket of the kernel | 968 ns, 1195 ns | protection from floods: the kernel works on all that comes |
+//! | flow of the daemon | 253 ns, 516 ns | the firewall; this machine itself as a peer |
+//! | interface of your process | 172 ns, 384 ns | the same; one process has the interface |
 //! | an address of your own | not measured | the kernel of this machine as a peer, but for TAP; duplicates of the address are only counted |
 //!
 //! The times are medians of three runs: what one flooded receiver spends on a datagram. They are
