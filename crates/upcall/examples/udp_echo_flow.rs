@@ -6,15 +6,11 @@
 //!
 //! ```sh
 //! sudo upcalld --interfaces eth1 --access everyone &
-//! cargo run --release -p upcall --example udp_echo_flow -- eth1 10.0.0.2:7
+//! cargo run --release -p upcall --example udp_echo_flow -- eth1 10.0.0.2:7007
 //! ```
 //!
-//! Ports below 1024 are root's; take 7007 otherwise. Another machine talks to it. This one does
-//! not: what it sends to its own address does not pass `eth1`.
-//!
-//! ```sh
-//! echo hello | nc -u -w 1 10.0.0.2 7007
-//! ```
+//! Ports below 1024 are root's. Another machine talks to it: `echo hello | nc -u 10.0.0.2 7007`.
+//! This one does not: what it sends to its own address does not pass `eth1`.
 //!
 //! It ends by Ctrl-C, after the datagrams of `--packets N`, or if the daemon closes the flow. Then
 //! it prints what it did: `echoed 20 datagrams, 0 had no room, 0 refused, 0 missed`. No room: all
