@@ -40,7 +40,9 @@
 //!    requests a yield in the kernel area, and the offence follows from the CPU time alone.
 //! 4. It responds and owes nothing. It returns, but not after too many offences. Below domains that
 //!    use the whole CPU it cannot respond. So without CPU time for 50 ms it finishes its quantum at
-//!    once, as in (2).
+//!    once, as in (2). A preempted domain finishes it after its own limit already, if all domains
+//!    of the CPU are of its user: most such silences are pauses of the host, and 50 ms more would
+//!    cost it jobs. If it is silent again, its CPU time adds up to that of an offence.
 //! 5. The thread may run on in the ordinary class, without turns. So real-time threads stay below
 //!    the share of the CPU that Linux allows them (sched(7), `sched_rt_runtime_us`).
 //! 6. The server sends SIGKILL.

@@ -517,6 +517,7 @@ impl CpuWatch {
         let is_held = self.cpu_state.departed.may_hold(group.uid, tick.now);
         let of_group = self.group_accounts.iter().find(|account| account.is_of(group));
         let group_owes = of_group.is_some_and(GroupAccount::owes);
+        let is_only_user = self.group_accounts.iter().all(|account| account.is_of(group));
         let Some(record) = self.record_of(member) else { return };
         record.awaits_group &= group_owes || record.kept_ns > 0;
         if let Some(count_ns) = record.away_ns {
@@ -556,7 +557,10 @@ impl CpuWatch {
         let used = record.response.used_ns_since(record.account.cpu_ns);
         // Below domains that use the whole CPU it cannot respond, whatever it owes.
         let got_no_time = !responded && ran_ns < tick.rules.limit(member).as_nanos();
-        let has_waited = got_no_time && is_over && is_past;
+        // Without other users only domains of the same user lose, and they trust each other.
+        let finishes_soon = is_only_user && !penalty.is_offence;
+        let waits_for = if finishes_soon { tick.rules.limit(member) } else { PENALTY_MIN };
+        let has_waited = got_no_time && is_over && tick.now.since(penalty.at) >= waits_for;
         let may_finish = has_waited && !penalty.is_ordinary && !penalty.is_inversion;
         if responded && is_over && !member.shows_false_rank(tick.now) {
             (record.penalty, record.is_held) = (None, false);

@@ -61,13 +61,19 @@ fn an_offender_that_gets_no_cpu_time_finishes_its_quantum_when_it_owes_nothing()
     ) {
         return;
     }
-    for is_offence in [true, false] {
+    // A preempted domain waits for so long only beside another user.
+    for (is_offence, has_other_user) in [(true, false), (false, true), (false, false)] {
         // Threads inherit the CPU, so the two wait for each other.
         schedule::pin_thread(&schedule::allowed_cpus().unwrap()[..1]).unwrap();
         schedule::set_ordinary().unwrap();
         let group = Arc::new(DomainGroup::new(0, 1).unwrap());
         let busy = Busy::start(&group, 1);
         let mut watch = watch_of(&group, &busy.member);
+        if has_other_user {
+            let other = Arc::new(DomainGroup::new(1, 1).unwrap());
+            let _ = member(&other, 1, sleeping_thread());
+            watch.cpu_state.set_groups(|groups| groups.push(other));
+        }
         group.turn.reset(DomainId::DAEMON);
         busy.owner.set_running(Some(0), THEN.as_nanos());
         // Before all threads that the looks raise.
@@ -92,9 +98,14 @@ fn an_offender_that_gets_no_cpu_time_finishes_its_quantum_when_it_owes_nothing()
             step(watch, at + TICK * ticks, true);
             [State::Demoted, State::Blocked].into_iter().find(|&state| busy.member.is(state))
         };
-        assert_eq!(state_after(&mut watch, 1), Some(State::Demoted), "{is_offence}");
-        assert_eq!(state_after(&mut watch, 9), Some(State::Demoted), "{is_offence}");
-        assert_eq!(state_after(&mut watch, 10), Some(State::Blocked), "{is_offence}");
+        if is_offence || has_other_user {
+            assert_eq!(state_after(&mut watch, 1), Some(State::Demoted), "{is_offence}");
+            assert_eq!(state_after(&mut watch, 9), Some(State::Demoted), "{is_offence}");
+            assert_eq!(state_after(&mut watch, 10), Some(State::Blocked), "{is_offence}");
+        } else {
+            assert_eq!(state_after(&mut watch, 0), Some(State::Demoted));
+            assert_eq!(state_after(&mut watch, 1), Some(State::Blocked));
+        }
         assert_eq!(busy.member.offences(), u64::from(is_offence));
     }
 }
