@@ -132,6 +132,7 @@ struct Steering {
     queues: u32,
     /// The link address of the interface.
     link: LinkAddress,
+    /// As many as were bound at a time, so that a call does not look at all that there may be.
     flows: Vec<Option<Steered>>,
 }
 
@@ -179,7 +180,7 @@ impl UdpInterface {
             (_, Some(refusal)) => format!("the program runs after the driver ({refusal})"),
             (_, None) => "the program runs after the driver".to_owned(),
         };
-        let flows = (0..flows_max).map(|_| None).collect();
+        let flows = Vec::with_capacity(flows_max as usize);
         let steering = Steering { program, queues, link: address, flows };
         let mut port = Port::new(area, device, frames / 2);
         // Without frames in its fill ring the first packets would be lost.
@@ -339,7 +340,7 @@ impl UdpInterface {
             })
         });
         let steered_flow = Steered { _socket: socket, keys: inserted, credit: Credit::default() };
-        self.steering.flows[slot as usize] = Some(steered_flow);
+        self.steering.put(slot, steered_flow);
         if steered.is_err() {
             self.unbind(slot);
         }
@@ -348,6 +349,15 @@ impl UdpInterface {
 }
 
 impl Steering {
+    /// Takes note of a flow. Its slot is the first free one, so the list grows by one at most.
+    fn put(&mut self, slot: u32, flow: Steered) {
+        let at = slot as usize;
+        if at >= self.flows.len() {
+            self.flows.resize_with(at + 1, || None);
+        }
+        self.flows[at] = Some(flow);
+    }
+
     /// The packets of a flow go to the kernel again. Nothing happens if there is no such flow.
     fn end(&mut self, slot: u32) {
         // The socket is closed last: until then nobody else can have the port.
