@@ -327,18 +327,15 @@ impl<D: Device> Owner<D> {
     /// How far a flow is with the packets that came for it. `None`: there is none in this slot.
     pub fn flow_progress(&self, slot: u32) -> Option<Progress> {
         let flow = self.flows.get(slot as usize)?.as_ref()?;
-        let counts = self.flow_counts(slot)?;
+        let FlowCounts { received, receive_full, checksum, .. } = &flow.counts;
         let waiting = self.arrivals.waiting(slot);
-        let arrived = counts.received
-            + counts.receive_full
-            + counts.checksum
-            + counts.queue.dropped_in_all()
-            + waiting as u64;
+        let dropped = self.arrivals.counts(slot).dropped_in_all();
+        let arrived = received + receive_full + checksum + dropped + waiting as u64;
         let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
         Some(Progress {
             arrived,
             // What the program was told of errors makes this less by a few, for a while.
-            taken: counts.received.saturating_sub(flow.lent.into()),
+            taken: received.saturating_sub(flow.lent.into()),
             room: flow.receive_slots.saturating_sub(flow.lent).saturating_sub(waiting),
         })
     }
