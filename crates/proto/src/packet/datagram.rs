@@ -1,7 +1,7 @@
 //! Datagrams of UDP: what an owner of flows needs of their headers.
 
 use super::Headers;
-use super::check::{udp_is_right, wire};
+use super::check::{folded, halves, sum_of, udp_is_right, wire};
 use crate::flow::{Destination, UDP};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::ops::Range;
@@ -173,29 +173,6 @@ impl Datagram {
             packet.fill_checksum(&source, &destination);
         }
     }
-}
-
-/// A sum of words of 32 bits, as a sum of words of 16 bits with the carries of RFC 1071. At most
-/// 65536 words.
-#[inline]
-fn folded(sum: u64) -> u64 {
-    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    (sum & 0xffff) + (sum >> 16)
-}
-
-/// The sum of both halves.
-#[inline]
-fn halves(word: u64) -> u64 {
-    (word >> 32) + (word & 0xffff_ffff)
-}
-
-/// The sum of an address in words of 32 bits. The prefix of a mapped one of IPv4 adds `0xffff`,
-/// which is 0 in this sum.
-#[inline]
-fn sum_of(address: u128) -> u64 {
-    // The low half is moved up and down again: so its value is known to fit.
-    halves((address >> 64) as u64) + halves((address << 64 >> 64) as u64)
 }
 
 /// Whether it is an address of IPv4 (RFC 4291 §2.5.5.2).

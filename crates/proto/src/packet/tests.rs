@@ -536,4 +536,38 @@ proptest! {
             prop_assert_eq!(found.is_right(&frame), check(&frame, &headers).is_ok());
         }
     }
+
+    /// By the plain loop of RFC 1071, for all lengths of the last block and the greatest sums.
+    #[test]
+    fn the_sum_of_bytes_is_that_of_a_plain_loop(
+        bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(u8::MAX)], 0..2_000),
+        length in 0usize..200,
+    ) {
+        for bytes in [&bytes[..], &bytes[..length.min(bytes.len())], &vec![u8::MAX; length * 300]] {
+            let mut sum = 0;
+            for pair in bytes.chunks(2) {
+                sum += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+                sum = (sum & 0xffff) + (sum >> 16);
+            }
+            // 0 and `0xffff` are the same number, but only bytes of 0 have the sum 0.
+            prop_assert_eq!(check::sum_of_bytes(bytes), u64::from(sum));
+        }
+    }
+
+    /// smoltcp writes the checksum. A payload of any length is right, and one other bit is wrong.
+    #[test]
+    fn a_checksum_of_another_writer_is_right_until_a_bit_changes(
+        is_v4: bool,
+        payload in prop::collection::vec(any::<u8>(), 0..1_400),
+        bit in 0usize..12_000,
+    ) {
+        let mut frame = udp_frame(if is_v4 { v4() } else { v6() }, &payload);
+        let datagram = by_headers(&frame).unwrap();
+        prop_assert!(datagram.is_right(&frame));
+        let first = usize::from(datagram.payload.start) * 8;
+        if bit < payload.len() * 8 {
+            frame[(first + bit) / 8] ^= 1 << (bit % 8);
+            prop_assert!(!datagram.is_right(&frame));
+        }
+    }
 }
