@@ -245,7 +245,7 @@ impl UdpFlow {
     }
 
     /// What arrived next, with its note.
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Result<Option<(Descriptor, Note)>, FlowError> {
         let Some(part) = self.receive.take()? else {
             self.show_released();
@@ -379,7 +379,7 @@ impl UdpFlow {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn give_back(&mut self, part: Descriptor) -> Result<(), FlowError> {
         self.is_released = true;
         match self.received.push(part)? {

@@ -76,7 +76,7 @@ impl<W: AsRef<[AtomicU64]>> FrameArea<W> {
     ///
     /// # Errors
     /// As [`FrameArea::write_note`], or the note is impossible.
-    #[inline]
+    #[inline(always)]
     pub fn read_note(&self, part: Descriptor) -> Result<Note, PeerFault> {
         Note::load(self.place_of_note(part)?)
     }
@@ -95,10 +95,13 @@ impl<W: AsRef<[AtomicU64]>> FrameArea<W> {
     fn place_of_note(&self, part: Descriptor) -> Result<&[AtomicU64; NOTE_WORDS], PeerFault> {
         part.check(self.form, KIND.page)?;
         let word = usize::from(part.offset) / 8;
-        let before = word.checked_sub(NOTE_WORDS);
-        let place = before.and_then(|at| self.frame(part.frame)[at..].first_chunk());
+        if let Some(before) = word.checked_sub(NOTE_WORDS)
+            && let Some(place) = self.frame(part.frame)[before..].first_chunk()
+        {
+            return Ok(place);
+        }
         let (name, found, max) = ("offset", u64::from(part.offset), self.form.size.bytes() as u64);
-        place.ok_or(PeerFault::Value { page: KIND.page, name, found, max })
+        Err(PeerFault::Value { page: KIND.page, name, found, max })
     }
 
     /// All words of a frame that was checked.

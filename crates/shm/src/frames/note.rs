@@ -106,7 +106,7 @@ impl Note {
     ///
     /// # Errors
     /// It has another kind than those that there are.
-    #[inline]
+    #[inline(always)]
     pub(super) fn load(frame: &[AtomicU64; NOTE_WORDS]) -> Result<Note, PeerFault> {
         // Relaxed: `Reader::take` acquired them.
         let word = |at: usize| frame[at].load(Relaxed);

@@ -250,7 +250,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     ///
     /// # Errors
     /// The reader wrote an impossible index.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, part: Descriptor) -> Result<bool, PeerFault> {
         let slots = u64::from(self.queue.slots);
         if self.written.wrapping_sub(self.read) >= slots {
@@ -306,7 +306,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     ///
     /// # Errors
     /// The writer wrote an impossible index, or a descriptor outside of every frame.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self) -> Result<Option<Descriptor>, PeerFault> {
         if self.read == self.written {
             let written = self.queue.load(WRITTEN);

@@ -93,6 +93,7 @@ impl<D: Device> Owner<D> {
     }
 
     /// Finds the flow of a part that the owner has.
+    #[inline(always)]
     fn demultiplex(&mut self, part: Descriptor, now: Instant) {
         let head = self.port.area().first_words(part);
         match head.and_then(|head| Datagram::plain(&head, part.length.into())) {
@@ -102,6 +103,7 @@ impl<D: Device> Owner<D> {
     }
 
     /// The same for a part with other headers, or with wrong ones.
+    #[cold]
     fn demultiplex_any(&mut self, part: Descriptor, now: Instant) {
         let parsed = self.copy(part).map(|length| packet::parse(&self.packet[..length]));
         match parsed {
@@ -124,7 +126,7 @@ impl<D: Device> Owner<D> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn datagram(&mut self, part: Descriptor, datagram: Datagram, now: Instant) {
         let slot = match self.last {
             Some((destination, slot)) if datagram.is_to(&destination) => Some(slot),
@@ -154,7 +156,7 @@ impl<D: Device> Owner<D> {
     }
 
     /// Checks a packet and hands it to its flow.
-    #[inline]
+    #[inline(always)]
     fn deliver(&mut self, slot: u32, part: Descriptor, datagram: &Datagram, at: Instant) {
         let may_be_left = self.checksums == Checksums::RightOrLeftToInterface;
         let is_right = (may_be_left && datagram.is_left_to_interface())

@@ -186,6 +186,7 @@ impl Flow {
     }
 
     /// Hands a frame over that the account has with the flow.
+    #[inline(always)]
     pub(super) fn push(&mut self, part: Descriptor) -> Result<bool, Fault> {
         let pushed = self.receive.push(part)?;
         self.lent += u32::from(pushed);
