@@ -1,4 +1,4 @@
-//! Copies whole words into shared memory and out of it, as many at a time as the machine can.
+//! Copies into shared memory and out of it, as many bytes at a time as the machine can.
 //!
 //! Only [`super::Payload`] uses this module. A peer may write the memory at the same moment. For
 //! such memory Rust offers atomic loads and stores of one word and none wider. The compiler might
@@ -19,6 +19,9 @@ const LONG_BYTES: usize = 2048;
 /// Words that four registers hold.
 #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
 const BLOCK_BYTES: usize = 64;
+/// Bytes that one register holds.
+#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+const PIECE_BYTES: usize = 16;
 
 /// Stores `from` in `to`, as far as both reach. Relaxed: the index that is stored afterwards hands
 /// the words over.
@@ -36,12 +39,30 @@ pub(super) fn store(to: &[AtomicU64], from: &[[u8; 8]]) {
 /// words.
 #[inline]
 pub(super) fn load(from: &[AtomicU64], to: &mut [[u8; 8]]) {
-    let count = from.len().min(to.len());
-    let (from, to) = (&from[..count], &mut to[..count]);
-    let done = load_wide(from, to);
-    for (word, chunk) in from[done..].iter().zip(&mut to[done..]) {
+    for (word, chunk) in from.iter().zip(to) {
         *chunk = word.load(Relaxed).to_ne_bytes();
     }
+}
+
+/// Loads the bytes of `from` from byte `place` on into `to`, wherever they begin in a word.
+/// `false`: nothing was loaded. They are fewer than a register holds, or not all inside of `from`.
+#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+#[inline]
+pub(super) fn load_bytes(from: &[AtomicU64], place: usize, to: &mut [u8]) -> bool {
+    let bytes = to.len();
+    let is_inside = place.checked_add(bytes).is_some_and(|end| end <= from.len() * 8);
+    if bytes < PIECE_BYTES || !is_inside {
+        return false;
+    }
+    let to = to.as_mut_ptr();
+    // SAFETY: `from` has `bytes` from `place` on, and `to` as many. `to` is borrowed for writing,
+    // so it does not overlap `from`. A peer may write `from` meanwhile, and any bytes are valid.
+    unsafe {
+        let from = from.as_ptr().cast::<u8>().add(place);
+        let done = copy(to, from, bytes);
+        copy_end(to, from, done, bytes);
+    }
+    true
 }
 
 /// Stores the first words, of slices of one length, and returns how many.
@@ -52,27 +73,17 @@ fn store_wide(to: &[AtomicU64], from: &[[u8; 8]]) -> usize {
     // SAFETY: both are `from.len()` words long, as `store` ensures. The destination is atomics,
     // which may be written through a shared reference. It does not overlap `from`, which is
     // borrowed and so not written.
-    unsafe { copy(to_bytes, from.as_ptr().cast(), from.len()) }
+    unsafe { copy(to_bytes, from.as_ptr().cast(), from.len() * 8) / 8 }
 }
 
-/// Loads the first words, of slices of one length, and returns how many.
-#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-#[inline]
-fn load_wide(from: &[AtomicU64], to: &mut [[u8; 8]]) -> usize {
-    // SAFETY: both are `to.len()` words long, as `load` ensures. `to` is borrowed for writing, so
-    // it does not overlap `from`. A peer may write `from` meanwhile, and any bytes are valid.
-    unsafe { copy(to.as_mut_ptr().cast(), from.as_ptr().cast(), to.len()) }
-}
-
-/// Copies the first words of `words` and returns how many: all of them, or those of whole blocks.
+/// Copies the first of `bytes` and returns how many: all of them, or those of whole blocks.
 ///
 /// # Safety
-/// `to` is valid for writes and `from` for reads of so many words, and they do not overlap.
+/// `to` is valid for writes and `from` for reads of `bytes`, and they do not overlap.
 #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
 #[inline]
-unsafe fn copy(to: *mut u8, from: *const u8, words: usize) -> usize {
+unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) -> usize {
     use core::arch::asm;
-    let bytes = words * 8;
     if bytes >= LONG_BYTES {
         // SAFETY: reads and writes `bytes` from the two pointers on, by this function's own terms.
         // The direction flag is clear on entry to every asm block.
@@ -83,7 +94,7 @@ unsafe fn copy(to: *mut u8, from: *const u8, words: usize) -> usize {
                 options(nostack, preserves_flags),
             );
         }
-        return words;
+        return bytes;
     }
     let blocks = bytes / BLOCK_BYTES;
     if blocks > 0 {
@@ -112,7 +123,34 @@ unsafe fn copy(to: *mut u8, from: *const u8, words: usize) -> usize {
             );
         }
     }
-    blocks * BLOCK_BYTES / 8
+    blocks * BLOCK_BYTES
+}
+
+/// Copies the bytes from `done` up to `bytes`, fewer than a block. The last register overlaps what
+/// was copied before it: those bytes are loaded twice, and the copy has the later ones.
+///
+/// # Safety
+/// As [`copy`], and `bytes` are at least [`PIECE_BYTES`].
+#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+#[inline]
+unsafe fn copy_end(to: *mut u8, from: *const u8, mut done: usize, bytes: usize) {
+    use core::arch::asm;
+    while done < bytes {
+        let at = done.min(bytes - PIECE_BYTES);
+        // SAFETY: reads and writes one register from `at` on, which ends at `bytes` at most.
+        unsafe {
+            asm!(
+                "movups {a}, [{from} + {at}]",
+                "movups [{to} + {at}], {a}",
+                at = in(reg) at,
+                to = in(reg) to,
+                from = in(reg) from,
+                a = out(xmm_reg) _,
+                options(nostack, preserves_flags),
+            );
+        }
+        done = at + PIECE_BYTES;
+    }
 }
 
 /// On other machines nothing wider than a word is used. Loom's words are objects of loom and not
@@ -126,6 +164,6 @@ fn store_wide(_: &[AtomicU64], _: &[[u8; 8]]) -> usize {
 /// As [`store_wide`].
 #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
 #[inline]
-fn load_wide(_: &[AtomicU64], _: &mut [[u8; 8]]) -> usize {
-    0
+pub(super) fn load_bytes(_: &[AtomicU64], _: usize, _: &mut [u8]) -> bool {
+    false
 }

@@ -128,6 +128,9 @@ fn merge(word: &AtomicU64, offset: usize, bytes: &[u8]) {
 /// Copies from `words`. All loads are Relaxed: the earlier load of an index has acquired the bytes.
 #[inline]
 fn load(words: &[AtomicU64], place: usize, bytes: &mut [u8]) {
+    if copy::load_bytes(words, place, bytes) {
+        return;
+    }
     let offset = place % 8;
     let head = bytes.len().min((8 - offset) % 8);
     let (head, bytes) = bytes.split_at_mut(head);
