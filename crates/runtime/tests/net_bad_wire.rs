@@ -11,12 +11,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "support/own_network.rs"]
+mod own_network;
+
 use std::collections::HashSet;
-use std::net::{SocketAddr, UdpSocket};
-use std::process::{Child, Command, Stdio};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use own_network::{
+    ECHO, Peer, echo_server, in_own_network, move_into, namespace, run, serve_echo, wait_for,
+};
 use upcall_core::time::{Instant, Span};
 use upcall_proto::flow::UDP;
 use upcall_proto::link::{Link, LinkCounts, LinkSpec};
@@ -31,7 +36,6 @@ use upcall_sys::interface::index;
 
 const OURS: &str = "10.77.0.1";
 const THEIRS: &str = "10.77.0.2";
-const ECHO: u16 = 7007;
 const DATAGRAMS: u32 = 10_000;
 const BAD: LinkSpec = LinkSpec {
     loss_ppm: 10_000,
@@ -42,43 +46,12 @@ const BAD: LinkSpec = LinkSpec {
     ..LinkSpec::new(0, Span::from_micros(100))
 };
 
-/// A child that ends with the test.
-struct Peer(Child);
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn run(arguments: &str) {
-    let mut words = arguments.split(' ');
-    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
-    assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-fn wait_for(mut look: impl FnMut() -> bool, what: &str) {
-    for _ in 0..60_000 {
-        if look() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    panic!("waited a minute for {what}");
-}
-
 /// Both veth pairs, and the echo server in a network namespace of its own.
 fn network() -> [Peer; 2] {
-    let sleeper = Command::new("unshare").args(["--net", "sleep", "1000"]).spawn().unwrap();
-    let namespace = Peer(sleeper);
-    let pid = namespace.0.id();
-    let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net"));
-    wait_for(|| of(&pid.to_string()).ok() != of("self").ok(), "the namespace");
+    let (namespace, there) = namespace();
     run("ip link add ours type veth peer name near");
     run("ip link add far type veth peer name theirs");
-    run(&format!("ip link set theirs netns {pid}"));
-    let there = format!("nsenter --net=/proc/{pid}/ns/net ");
+    move_into(&namespace, "theirs");
     for (prefix, interface) in [("", "ours"), ("", "near"), ("", "far"), (&there, "theirs")] {
         run(&format!("{prefix}ip link set {interface} addrgenmode none"));
         if let Some(address) =
@@ -88,26 +61,14 @@ fn network() -> [Peer; 2] {
         }
         run(&format!("{prefix}ip link set {interface} up"));
     }
-    let mut command = Command::new("nsenter");
-    command.arg(format!("--net=/proc/{pid}/ns/net")).arg(std::env::current_exe().unwrap());
-    command.args(["--exact", "as_echo_server", "--include-ignored", "--nocapture"]);
-    command.env("UPCALL_ECHO", "1").stdout(Stdio::null()).stderr(Stdio::null());
-    let echo = Peer(command.spawn().unwrap());
-    [echo, namespace]
+    [echo_server(&there), namespace]
 }
 
 /// The echo server of [`network`], in a process of its own.
 #[test]
 #[ignore = "a part of other tests"]
 fn as_echo_server() {
-    if std::env::var_os("UPCALL_ECHO").is_none() {
-        return println!("skipped: it is a part of other tests");
-    }
-    let socket = UdpSocket::bind((THEIRS, ECHO)).unwrap();
-    let mut bytes = [0; 65_536];
-    while let Ok((length, peer)) = socket.recv_from(&mut bytes) {
-        socket.send_to(&bytes[..length], peer).unwrap();
-    }
+    serve_echo(THEIRS.parse().unwrap());
 }
 
 /// One end of the bad wire, and what is on the way from it.
@@ -223,17 +184,7 @@ fn payload(number: u32) -> Vec<u8> {
 #[ignore = "needs root, ip, unshare and nsenter: interfaces in its own network"]
 fn a_bad_wire_loses_what_it_loses_and_no_wrong_byte_gets_through() {
     const TEST: &str = "a_bad_wire_loses_what_it_loses_and_no_wrong_byte_gets_through";
-    if std::env::var_os("UPCALL_OWN_NETWORK").is_some() {
-        return exchange();
-    }
-    let mut command = Command::new("unshare");
-    command.args(["--net", "--kill-child", "--fork"]).arg(std::env::current_exe().unwrap());
-    command.args(["--exact", TEST, "--include-ignored", "--nocapture"]);
-    let output = command.env("UPCALL_OWN_NETWORK", "1").output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    println!("{text}");
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}{error}");
+    in_own_network(TEST, &[], exchange);
 }
 
 fn exchange() {

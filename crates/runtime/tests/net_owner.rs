@@ -2,10 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::process::{Child, Command, Stdio};
+#[path = "support/own_network.rs"]
+mod own_network;
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use own_network::{
+    ECHO, Peer, echo_server, in_own_network, move_into, namespace, run, serve_echo, wait_for,
+};
 use upcall_core::time::{Instant, Span};
 use upcall_runtime::clock::now;
 use upcall_runtime::net::{
@@ -13,98 +18,28 @@ use upcall_runtime::net::{
 };
 
 const PORT: u16 = 5004;
-const ECHO: u16 = 7007;
 const OURS: [&str; 2] = ["10.77.0.1", "fd77::1"];
 const THEIRS: [&str; 2] = ["10.77.0.2", "fd77::2"];
-
-/// Runs `work` in a process with a network namespace of its own, by the `test` of this file that
-/// calls it.
-fn in_own_network(test: &str, work: fn()) {
-    watched(test, &[], work);
-}
-
-/// The same with a program before the command, which watches it.
-fn watched(test: &str, with: &[&str], work: fn()) {
-    if std::env::var_os("UPCALL_OWN_NETWORK").is_some() {
-        return work();
-    }
-    let mut command = Command::new("unshare");
-    command.args(["--net", "--kill-child", "--fork"]).args(with);
-    command.arg(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--include-ignored", "--nocapture"]);
-    let output = command.env("UPCALL_OWN_NETWORK", "1").output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    println!("{text}");
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}{error}");
-}
-
-/// A child that ends with the test.
-struct Peer(Child);
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn run(arguments: &str) {
-    let mut words = arguments.split(' ');
-    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
-    assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
-}
 
 /// The veth pair `ours` and `theirs`. The kernel of another network namespace has `theirs`, and
 /// echoes datagrams.
 fn network() -> [Peer; 2] {
-    let sleeper = Command::new("unshare").args(["--net", "sleep", "1000"]).spawn().unwrap();
-    let namespace = Peer(sleeper);
-    let pid = namespace.0.id();
-    // The namespace is there once it differs from ours.
-    let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net"));
-    wait_for(|| of(&pid.to_string()).ok() != of("self").ok(), "the namespace");
+    let (namespace, there) = namespace();
     run("ip link add ours type veth peer name theirs");
-    run(&format!("ip link set theirs netns {pid}"));
-    let there = format!("nsenter --net=/proc/{pid}/ns/net");
-    for (prefix, interface, addresses) in
-        [(String::new(), "ours", OURS), (there.clone() + " ", "theirs", THEIRS)]
-    {
+    move_into(&namespace, "theirs");
+    for (prefix, interface, addresses) in [("", "ours", OURS), (&*there, "theirs", THEIRS)] {
         run(&format!("{prefix}ip address add {}/24 dev {interface}", addresses[0]));
         run(&format!("{prefix}ip address add {}/64 dev {interface} nodad", addresses[1]));
         run(&format!("{prefix}ip link set {interface} up"));
     }
-    let mut command = Command::new("nsenter");
-    command.arg(format!("--net=/proc/{pid}/ns/net")).arg(std::env::current_exe().unwrap());
-    command.args(["--exact", "as_echo_server", "--include-ignored", "--nocapture"]);
-    command.env("UPCALL_ECHO", "1").stdout(Stdio::null()).stderr(Stdio::null());
-    let echo = Peer(command.spawn().unwrap());
-    [echo, namespace]
+    [echo_server(&there), namespace]
 }
 
 /// The echo server of [`network`], in a process of its own.
 #[test]
 #[ignore = "a part of other tests"]
 fn as_echo_server() {
-    if std::env::var_os("UPCALL_ECHO").is_none() {
-        return println!("skipped: it is a part of other tests");
-    }
-    let socket = UdpSocket::bind(("::", ECHO)).unwrap();
-    let mut bytes = [0; 65_536];
-    while let Ok((length, peer)) = socket.recv_from(&mut bytes) {
-        socket.send_to(&bytes[..length], peer).unwrap();
-    }
-}
-
-/// Calls `look` until it is true, for a minute at most.
-fn wait_for(mut look: impl FnMut() -> bool, what: &str) {
-    for _ in 0..60_000 {
-        if look() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    panic!("waited a minute for {what}");
+    serve_echo(Ipv6Addr::UNSPECIFIED.into());
 }
 
 fn terms(local: SocketAddr) -> FlowTerms {
@@ -143,7 +78,7 @@ fn exchange(interface: &mut UdpInterface, flow: &mut UdpFlow, bytes: &[u8], peer
 #[test]
 #[ignore = "needs root, ip, unshare and nsenter: an interface in its own network"]
 fn a_flow_and_the_kernel_exchange_datagrams() {
-    in_own_network("a_flow_and_the_kernel_exchange_datagrams", || {
+    in_own_network("a_flow_and_the_kernel_exchange_datagrams", &[], || {
         let _peers = network();
         let mut interface = interface();
         for (ours, theirs) in OURS.into_iter().zip(THEIRS) {
@@ -190,7 +125,7 @@ fn a_flow_and_the_kernel_exchange_datagrams() {
 #[test]
 #[ignore = "needs root, ip, unshare and nsenter: an interface in its own network"]
 fn a_flow_gets_no_more_than_its_quota() {
-    in_own_network("a_flow_gets_no_more_than_its_quota", || {
+    in_own_network("a_flow_gets_no_more_than_its_quota", &[], || {
         let _peers = network();
         let mut interface = interface();
         let [ours, theirs]: [IpAddr; 2] = [OURS[0], THEIRS[0]].map(|it| it.parse().unwrap());
@@ -226,7 +161,7 @@ fn a_flow_gets_no_more_than_its_quota() {
 #[test]
 #[ignore = "needs root, ip, unshare and nsenter: an interface in its own network"]
 fn paced_flows_leave_one_by_one() {
-    in_own_network("paced_flows_leave_one_by_one", || {
+    in_own_network("paced_flows_leave_one_by_one", &[], || {
         let _peers = network();
         let mut interface = interface();
         let [ours, theirs]: [IpAddr; 2] = [OURS[0], THEIRS[0]].map(|it| it.parse().unwrap());
@@ -307,7 +242,7 @@ fn packets_that_keep_coming_cost_no_system_call_and_a_sent_batch_one() {
         mark("/upcall-received");
         assert_eq!(received, PACKETS);
     };
-    watched(test, &strace, work);
+    in_own_network(test, &strace, work);
     // The inner process ends here too.
     if std::env::var_os("UPCALL_OWN_NETWORK").is_none() {
         let calls = std::fs::read_to_string(calls).unwrap();
