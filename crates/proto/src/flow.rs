@@ -62,7 +62,7 @@ pub fn mapped(address: IpAddr) -> Ipv6Addr {
 }
 
 /// Why a destination was not bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum BindError {
     /// The destination has a slot already.
     Taken,
@@ -78,6 +78,8 @@ impl fmt::Display for BindError {
         })
     }
 }
+
+upcall_core::debug_as_display!(BindError);
 
 impl core::error::Error for BindError {}
 

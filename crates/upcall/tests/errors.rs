@@ -16,6 +16,7 @@ use upcall::channel::{
 use upcall::discipline::RMDP;
 use upcall::io_events::{InterestError, PollerError};
 use upcall::load::LoadError;
+use upcall::net::host::{HostError, MembershipError, NeighborError, RouteError};
 use upcall::net::{BindError, FlowCause, FlowError, OpenFlowError, OwnerError};
 use upcall::packet_quota::{PacketQuotaCause, PacketQuotaError};
 use upcall::policy::ps::GroupError;
@@ -35,13 +36,16 @@ use upcall::{
 };
 
 /// Errors between the crates, which no application receives.
-const INNER: [&str; 11] = [
+const INNER: [&str; 14] = [
     "AccountError",
+    "BuildError",
     "CgroupError",
+    "ChecksumError",
     "DeadlineRefusal",
     "Divergence",
     "EarlyDropError",
     "NoSlot",
+    "ParseError",
     "ProgramRefusal",
     "PushError",
     "QuotaError",
@@ -96,6 +100,7 @@ fn shown() -> Vec<(&'static str, String, String)> {
     show! {
         AddError AddError::Route;
         AttachError AttachError::Silent;
+        BindError BindError::Taken;
         CallError CallError::Late;
         ChannelOpenError ChannelOpenError::Name("a b".to_owned());
         Closed Closed::Died;
@@ -112,11 +117,14 @@ fn shown() -> Vec<(&'static str, String, String)> {
             error: std::io::ErrorKind::PermissionDenied.into(),
         };
         GroupError GroupError::TooMany(65);
+        HostError HostError::NoAddress;
         InputError InputError::NothingRuns;
         InterestError InterestError::NotAdded { found: 7 };
         InterruptError InterruptError::NotInMode(Mode::Threads);
         LoadError LoadError::System(os);
         MapError MapError::DelayMissing;
+        MembershipError MembershipError::NotAGroup;
+        NeighborError NeighborError::Full;
         OpenFlowError OpenFlowError::Refused {
             cause: FlowCause::Taken,
             reason: "the port is taken".to_owned(),
@@ -135,6 +143,7 @@ fn shown() -> Vec<(&'static str, String, String)> {
         RaiseError RaiseError::Gone(Gone::Died);
         Refusal refusal();
         Reject Reject::Empty;
+        RouteError RouteError::NoRoute;
         StartError StartError::Cpus(os);
         StatusError StatusError::Os(os);
         StreamError StreamError::TooLong { found: 9, max: 8 };
@@ -164,7 +173,7 @@ fn each_error_of_the_library_is_listed() {
     let listed: BTreeSet<&str> = shown().into_iter().map(|(name, ..)| name).collect();
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut found = BTreeSet::new();
-    for name in ["core", "runtime", "shm", "sys", "upcall"] {
+    for name in ["core", "proto", "runtime", "shm", "sys", "upcall"] {
         let mut folders = vec![crates.join(name).join("src")];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(&folder).unwrap() {

@@ -61,7 +61,7 @@ upcall_core::debug_as_display!(HostError);
 impl core::error::Error for HostError {}
 
 /// Why a group was not joined or left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum MembershipError {
     /// The address is no group.
     NotAGroup,
@@ -84,10 +84,12 @@ impl fmt::Display for MembershipError {
     }
 }
 
+upcall_core::debug_as_display!(MembershipError);
+
 impl core::error::Error for MembershipError {}
 
 /// Why a static neighbor was not noted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum NeighborError {
     /// The address or the link address is not that of another device on a link of the host.
     NotANeighbor,
@@ -104,10 +106,12 @@ impl fmt::Display for NeighborError {
     }
 }
 
+upcall_core::debug_as_display!(NeighborError);
+
 impl core::error::Error for NeighborError {}
 
 /// Why there is no way to a destination now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum RouteError {
     /// The destination is on no link of the host, and there is no gateway; or it is no address of
     /// another device, group or broadcast.
@@ -133,5 +137,7 @@ impl fmt::Display for RouteError {
         })
     }
 }
+
+upcall_core::debug_as_display!(RouteError);
 
 impl core::error::Error for RouteError {}
