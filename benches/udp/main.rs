@@ -25,6 +25,9 @@ fn main() {
         return println!("skipped: udp: it needs root for network namespaces and XDP");
     }
     wire::go_inside();
+    if wire::cpus().1.is_empty() {
+        return println!("skipped: udp: it needs a CPU for the receiver and one for the sender");
+    }
     println!("{}", heading("udp"));
     let cpu = measured_cpu();
     schedule::pin_thread(&[cpu]).expect("a CPU");
@@ -52,13 +55,8 @@ fn main() {
 
 /// What a child does.
 fn play(role: &[&str]) {
-    // The children leave the measured CPU to the receiver.
-    let cpus = schedule::allowed_cpus().unwrap_or_default();
-    let others: Vec<u32> = cpus.into_iter().filter(|cpu| *cpu != measured_cpu()).collect();
     schedule::set_ordinary().expect("the ordinary class");
-    if !others.is_empty() {
-        schedule::pin_thread(&others).expect("a CPU");
-    }
+    schedule::pin_thread(&wire::cpus().1).expect("the CPUs are allowed");
     let number = |at: usize| role[at].parse::<u32>().expect("a number");
     match role[0] {
         "count" => streams::count(number(1).into()),

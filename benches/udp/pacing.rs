@@ -27,7 +27,7 @@ use upcall_sys::clock::{monotonic_ns, sleep_until_ns};
 use upcall_sys::schedule;
 use upcall_sys::udp::{ReceiveBatch, SendBatch, UdpSocket};
 
-use crate::wire::{INTERFACE, OURS, THEIRS, Wire};
+use crate::wire::{self, INTERFACE, OURS, THEIRS, Wire};
 
 const PORT: u16 = 5006;
 const PERIOD: Span = Span::from_millis(1);
@@ -80,14 +80,14 @@ pub struct Hogs(Vec<Child>);
 
 impl Hogs {
     pub fn start() -> Hogs {
-        let cpus = upcall::default_cpus().map_or(2, |cpus| cpus.len().max(2));
-        let hog = |at: usize| {
+        let hog = |cpu: &u32| {
             // The bench has a real-time class and one CPU, which its children would inherit.
             let mut command = Command::new("chrt");
-            command.args(["--other", "0", "taskset", "--cpu-list", &(at % cpus).to_string()]);
+            command.args(["--other", "0", "taskset", "--cpu-list", &cpu.to_string()]);
             command.args(["sh", "-c", "while :; do :; done"]).spawn().expect("chrt(1) starts")
         };
-        Hogs((0..2 * cpus).map(hog).collect())
+        let cpus = wire::cpus().0;
+        Hogs(cpus.iter().chain(&cpus).map(hog).collect())
     }
 }
 

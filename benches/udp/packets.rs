@@ -176,7 +176,7 @@ struct Run {
 fn run(way: Way, kernel: Kernel, payload_bytes: u32, seconds: u64) -> Row {
     let sender = format!("flood {payload_bytes} {seconds}");
     let run = Run { wire: Wire::lay(1500), kernel, sender };
-    if way == Way::Joined {
+    if way == Way::Joined && kernel == Kernel::Apart {
         run.wire.carry_joined();
     }
     match way {

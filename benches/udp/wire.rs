@@ -13,7 +13,9 @@ use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use upcall_benches::measured_cpu;
 use upcall_sys::placement::{self, Placement};
+use upcall_sys::schedule;
 
 /// Our interface and address.
 pub const INTERFACE: &str = "ours";
@@ -23,6 +25,9 @@ pub const THEIRS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 
 /// The environment variable that tells a process its role.
 pub const ROLE: &str = "UPCALL_BENCH_ROLE";
+/// The environment variable with the CPUs of all: the bench pins itself to one, and its children
+/// would inherit that.
+const INSIDE: &str = "UPCALL_BENCH_INSIDE";
 
 /// The child namespace, until dropped.
 #[derive(Debug)]
@@ -83,6 +88,10 @@ impl Wire {
     /// Has the kernel process the packets that come to us in a thread of its own on `cpu`, and
     /// returns that thread. The kernel has such threads only for an interface with an XDP program.
     /// `with_offload`: or with generic receive offload, for packets of an interface without TSO.
+    ///
+    /// The thread is of the class `SCHED_FIFO`. An ordinary one runs only once in each round of the
+    /// scheduler if another program is busy on that CPU, and takes at most the 256 packets that
+    /// the interface holds. Nobody restores the class: the thread goes with the interface.
     pub fn process_in_thread(&self, cpu: u32, with_offload: bool) -> NapiThread {
         if with_offload {
             let mut ours = Command::new("ethtool");
@@ -98,9 +107,9 @@ impl Wire {
         let _ = placement::set_threaded(INTERFACE, true).expect("threaded NAPI");
         let threads = Placement::of(INTERFACE).expect("the interface").napi_threads;
         let [thread] = threads[..] else { panic!("threads of the interface: {threads:?}") };
-        let mut taskset = Command::new("taskset");
-        taskset.args(["-pc", &cpu.to_string(), &thread.to_string()]).stdout(Stdio::null());
-        assert!(taskset.status().is_ok_and(|status| status.success()), "taskset(1) fails");
+        schedule::pin_thread_of(thread, &[cpu]).expect("the CPU is allowed");
+        // Below the receiver.
+        schedule::set_fifo_of(thread, 1).expect("the right to the real-time class");
         NapiThread(thread)
     }
 
@@ -143,15 +152,16 @@ impl NapiThread {
 /// Goes on in a network namespace of its own, with a `/sys` that shows it. Returns in that one, and
 /// ends the process otherwise.
 pub fn go_inside() {
-    const INSIDE: &str = "UPCALL_BENCH_INSIDE";
     if std::env::var_os(INSIDE).is_some() {
         return;
     }
     let own = std::env::current_exe().expect("this program has a path");
+    let cpus: Vec<String> =
+        schedule::allowed_cpus().unwrap_or_default().iter().map(u32::to_string).collect();
     let mut command = Command::new("unshare");
     let mount_and_run = r#"mount -t sysfs none /sys && exec "$0" "$@""#;
     command.args(["--net", "--mount", "sh", "-c", mount_and_run]).arg(own);
-    command.args(std::env::args_os().skip(1)).env(INSIDE, "1");
+    command.args(std::env::args_os().skip(1)).env(INSIDE, cpus.join(" "));
     match command.status() {
         Ok(status) => std::process::exit(status.code().unwrap_or(1)),
         Err(error) => {
@@ -159,6 +169,14 @@ pub fn go_inside() {
             std::process::exit(0);
         }
     }
+}
+
+/// All CPUs of the bench, and of those the ones that the measured one leaves to the children.
+pub fn cpus() -> (Vec<u32>, Vec<u32>) {
+    let words = std::env::var(INSIDE).unwrap_or_default();
+    let all: Vec<u32> = words.split(' ').filter_map(|word| word.parse().ok()).collect();
+    let others = all.iter().copied().filter(|&cpu| cpu != measured_cpu()).collect();
+    (all, others)
 }
 
 fn ip(command: &mut Command, words: &str) {
