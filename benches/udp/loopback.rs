@@ -30,11 +30,11 @@ const PACKETS: usize = 10;
 /// PDUs in a period of the client. The server has as many in half the time, so it keeps up.
 const BATCH: u32 = 20;
 
-/// Measures and prints all rows. `seconds` a run.
-pub fn measure(seconds: u64) {
+/// Measures and prints all rows. `ms` a run.
+pub fn measure(ms: u64) {
     let status = Command::new("ip").args(["link", "set", "lo", "up"]).status();
     assert!(status.is_ok_and(|status| status.success()), "ip(8) fails");
-    println!("\nA client and a server on one CPU (rtu-1995, Figure 9), {seconds} s a run");
+    println!("\nA client and a server on one CPU (rtu-1995, Figure 9), {ms} ms a run");
     println!(
         "{:<8} {:>6} {:>19} {:>19} {:>19}",
         "load", "bytes", "loop to loop", "loop to handler", "handler to handler"
@@ -43,8 +43,8 @@ pub fn measure(seconds: u64) {
         let _hogs = is_loaded.then(Hogs::start);
         for bytes in SIZES {
             let cells = [(false, false), (false, true), (true, true)].map(|(client, server)| {
-                let (sent, received) = run(client, server, bytes, seconds);
-                let rate = (received * bytes as u64) as f64 * 8.0 / 1e6 / seconds as f64;
+                let (sent, received) = run(client, server, bytes, ms);
+                let rate = (received * bytes as u64) as f64 * 8.0 / 1e3 / ms as f64;
                 format!("{rate:.1} ({:.1} %)", 100.0 * received as f64 / sent.max(1) as f64)
             });
             let [loops, mixed, handlers] = cells;
@@ -56,7 +56,7 @@ pub fn measure(seconds: u64) {
 }
 
 /// Packets that were sent and received.
-fn run(client: bool, server: bool, bytes: usize, seconds: u64) -> (u64, u64) {
+fn run(client: bool, server: bool, bytes: usize, ms: u64) -> (u64, u64) {
     let (sent, received) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let is_over = Arc::new(AtomicBool::new(false));
     let socket = UdpSocket::bind(SERVER.into()).expect("a socket");
@@ -65,7 +65,7 @@ fn run(client: bool, server: bool, bytes: usize, seconds: u64) -> (u64, u64) {
     peer.connect(SERVER.into()).expect("a peer");
     let config = Config { cpus: vec![measured_cpu()], ..Config::default() };
     let mut runtime = Runtime::start(config).expect("a runtime");
-    let end = monotonic_ns() + seconds * 1_000_000_000;
+    let end = monotonic_ns() + ms * 1_000_000;
     std::thread::scope(|scope| {
         // Relaxed: the counts are read when all is over.
         if server {

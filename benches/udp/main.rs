@@ -36,20 +36,21 @@ fn main() {
     }
     let parts: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with("--")).collect();
     let sizes: Vec<u32> = parts.iter().filter_map(|it| it.parse().ok()).collect();
-    let sizes = if sizes.is_empty() { packets::SIZES.to_vec() } else { sizes };
+    let all = if smoke() { &packets::SIZES[..1] } else { &packets::SIZES };
+    let sizes = if sizes.is_empty() { all } else { &sizes };
     let asked = |part: &str| parts.is_empty() || parts.iter().any(|it| it == part);
-    let (seconds, runs) = if smoke() { (1, 1) } else { (2, 3) };
+    let ms = |whole| if smoke() { 200 } else { whole };
     if asked("packets") {
-        packets::measure(seconds, runs, &sizes);
+        packets::measure(ms(1_000), if smoke() { 1 } else { 7 }, sizes);
     }
     if asked("streams") {
-        streams::measure(if smoke() { 1 } else { 3 });
+        streams::measure(ms(3_000));
     }
     if asked("loopback") {
-        loopback::measure(if smoke() { 1 } else { 3 });
+        loopback::measure(ms(3_000));
     }
     if asked("pacing") {
-        pacing::measure(if smoke() { 1 } else { 10 });
+        pacing::measure(ms(10_000));
     }
 }
 

@@ -34,14 +34,14 @@ const LINK: u64 = 78_600_000;
 const RATE: u64 = 20_000;
 
 /// Measures and prints both figures.
-pub fn measure(seconds: u64) {
-    println!("\nSix streams at 78.6 Mbit/s (rtu-1996, Figure 7), {seconds} s a run");
+pub fn measure(ms: u64) {
+    println!("\nSix streams at 78.6 Mbit/s (rtu-1996, Figure 7), {ms} ms a run");
     println!("{:<8} {:<12} {:>7}  Mbit/s of each; worst deviation", "load", "weights", "Mbit/s");
     for weights in [[1; 6], [1, 2, 3, 4, 5, 6]] {
         let mut idle = f64::NAN;
         for is_loaded in [false, true] {
             let _hogs = is_loaded.then(Hogs::start);
-            let bytes = share(weights, seconds);
+            let bytes = share(weights, ms);
             let all: u64 = bytes.iter().sum();
             let parts: u64 = weights.iter().map(|&weight| u64::from(weight)).sum();
             let deviation = |(&got, &weight): (&u64, &u32)| {
@@ -49,7 +49,7 @@ pub fn measure(seconds: u64) {
                 (got as f64 - expected).abs() / expected * 100.0
             };
             let worst = bytes.iter().zip(&weights).map(deviation).fold(0.0, f64::max);
-            let rate = |bytes: u64| bytes as f64 * 8.0 / 1e6 / seconds as f64;
+            let rate = |bytes: u64| bytes as f64 * 8.0 / 1e3 / ms as f64;
             if !is_loaded {
                 idle = rate(all);
             }
@@ -64,7 +64,7 @@ pub fn measure(seconds: u64) {
             );
         }
     }
-    println!("\nReceived of {RATE} packets/s by size (rtu-1996, Figure 6), {seconds} s a run");
+    println!("\nReceived of {RATE} packets/s by size (rtu-1996, Figure 6), {ms} ms a run");
     println!(
         "{:<8} {:>6} {:>14} {:>14} {:>14} {:>14}",
         "load", "bytes", "recv loop", "FIFO loop", "handler", "flow"
@@ -75,8 +75,8 @@ pub fn measure(seconds: u64) {
             let cells = ["loop", "fifo", "handler", "flow"].map(|way| {
                 // A flow takes no fragments.
                 let fits = way != "flow" || bytes <= 1472;
-                fits.then(|| steady(way, bytes, seconds)).map_or("-".to_owned(), |(got, sent)| {
-                    let rate = (got * bytes as u64) as f64 * 8.0 / 1e6 / seconds as f64;
+                fits.then(|| steady(way, bytes, ms)).map_or("-".to_owned(), |(got, sent)| {
+                    let rate = (got * bytes as u64) as f64 * 8.0 / 1e3 / ms as f64;
                     format!("{rate:.1} ({:.1} %)", 100.0 * got as f64 / sent.max(1) as f64)
                 })
             });
@@ -94,7 +94,7 @@ fn runtime() -> Runtime {
 }
 
 /// Bytes that each receiver got in the time.
-fn share(weights: [u32; 6], seconds: u64) -> Vec<u64> {
+fn share(weights: [u32; 6], ms: u64) -> Vec<u64> {
     let wire = Wire::lay(1500);
     let spread = Spread { period: PERIOD, link_bits_per_second: Some(LINK) };
     let settings = InterfaceSettings { frames: 2048, spread, ..InterfaceSettings::default() };
@@ -121,7 +121,7 @@ fn share(weights: [u32; 6], seconds: u64) -> Vec<u64> {
         })
         .expect("a handler");
     runtime.run(id).expect("it runs");
-    let receiver = wire.start(&format!("count {seconds}"));
+    let receiver = wire.start(&format!("count {ms}"));
     let output = receiver.wait_with_output().expect("the receiver ends");
     runtime.stop(|_, _| {});
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -129,7 +129,7 @@ fn share(weights: [u32; 6], seconds: u64) -> Vec<u64> {
 }
 
 /// The role of the six receivers: prints the bytes of each.
-pub fn count(seconds: u64) {
+pub fn count(ms: u64) {
     let sockets: Vec<UdpSocket> = PORTS
         .map(|port| {
             let socket = UdpSocket::bind((THEIRS, port).into()).expect("a socket");
@@ -151,7 +151,7 @@ pub fn count(seconds: u64) {
         take(socket);
     }
     let mut bytes = vec![0; sockets.len()];
-    let end = monotonic_ns() + seconds * 1_000_000_000;
+    let end = monotonic_ns() + ms * 1_000_000;
     while monotonic_ns() < end {
         std::thread::sleep(std::time::Duration::from_millis(1));
         sockets.iter().zip(&mut bytes).for_each(|(socket, bytes)| *bytes += take(socket));
@@ -160,9 +160,9 @@ pub fn count(seconds: u64) {
 }
 
 /// Packets that the receiver got, and that were sent.
-fn steady(way: &str, bytes: usize, seconds: u64) -> (u64, u64) {
+fn steady(way: &str, bytes: usize, ms: u64) -> (u64, u64) {
     let wire = Wire::lay(1500);
-    let sender = || wire.start(&format!("steady {bytes} {seconds}"));
+    let sender = || wire.start(&format!("steady {bytes} {ms}"));
     let got = Arc::new(AtomicU64::new(0));
     let is_over = Arc::new(AtomicBool::new(false));
     let local = SocketAddr::from((OURS, PORT));
@@ -241,7 +241,7 @@ fn steady(way: &str, bytes: usize, seconds: u64) -> (u64, u64) {
 }
 
 /// The role of the steady sender: prints how many datagrams it sent.
-pub fn send_steadily(bytes: usize, seconds: u64) {
+pub fn send_steadily(bytes: usize, ms: u64) {
     // The sender is not what is measured.
     let _ = schedule::set_fifo(10);
     let socket = UdpSocket::bind((THEIRS, 0).into()).expect("a socket");
@@ -251,7 +251,7 @@ pub fn send_steadily(bytes: usize, seconds: u64) {
     let mut batch = SendBatch::new(each, bytes);
     let payload = vec![7; bytes];
     let (mut wake, mut sent) = (monotonic_ns(), 0);
-    let end = wake + seconds * 1_000_000_000;
+    let end = wake + ms * 1_000_000;
     while wake < end {
         wake += 1_000_000;
         sleep_until_ns(wake);

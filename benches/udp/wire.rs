@@ -89,9 +89,9 @@ impl Wire {
     /// returns that thread. The kernel has such threads only for an interface with an XDP program.
     /// `with_offload`: or with generic receive offload, for packets of an interface without TSO.
     ///
-    /// The thread is of the class `SCHED_FIFO`. An ordinary one runs only once in each round of the
-    /// scheduler if another program is busy on that CPU, and takes at most the 256 packets that
-    /// the interface holds. Nobody restores the class: the thread goes with the interface.
+    /// The thread is of the class `SCHED_FIFO`, so that no ordinary program keeps the CPU while the
+    /// 256 places of the interface fill. Nobody restores the class: the thread goes with the
+    /// interface.
     pub fn process_in_thread(&self, cpu: u32, with_offload: bool) -> NapiThread {
         if with_offload {
             let mut ours = Command::new("ethtool");
