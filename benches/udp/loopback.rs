@@ -28,8 +28,8 @@ const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 5030);
 const SIZES: [usize; 5] = [512, 1024, 2048, 4096, 8192];
 /// The socket buffer of the paper, in bytes.
 const BUFFER_BYTES: usize = 192 << 10;
-/// Packets that the client sends in a period, one a PDU.
-const SENT: u32 = 20;
+/// Packets that the client sends in a period, one a PDU. The buffer holds 11 of the largest.
+const SENT: u32 = 10;
 /// Most packets of a system call of the server: its PDU.
 const TAKEN: usize = 64;
 /// Most PDUs of the server in a period: more than the buffer holds of the smallest packets.
