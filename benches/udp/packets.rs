@@ -33,8 +33,8 @@ use std::net::SocketAddr;
 
 use upcall::clock::now;
 use upcall::net::{
-    Descriptor, Device as _, FlowForm, FlowTerms, FrameForm, FrameSize, InterfaceSettings, Share,
-    UdpInterface, XdpDevice, area,
+    Descriptor, Device as _, FlowForm, FlowMemory, FlowOffer, FlowTerms, FrameForm, FrameSize,
+    InterfaceSettings, Share, UdpInterface, XdpDevice, area,
 };
 use upcall::time::{Instant, Span};
 use upcall_benches::calm::{Calm, Try, why_none_is_judged};
@@ -333,7 +333,14 @@ fn by_flow(run: &Run, apart: bool) -> Row {
     let terms = FlowTerms { local, receive: None, send: Share::Weight(1), form };
     let mut flow = match apart {
         false => interface.bind(terms).expect("a flow").1,
-        true => interface.bind_apart(terms).expect("a flow").1.attach().expect("a flow"),
+        true => {
+            let offer = FlowOffer::create(form, FrameSize::Half).expect("files");
+            let fds = offer.fds().map(|fd| fd.try_clone_to_owned().expect("a descriptor"));
+            let of_program = FlowMemory::take(fds, form, FrameSize::Half).expect("memory");
+            let memory = offer.accept().expect("memory");
+            let (_, local, wake) = interface.bind_apart(terms, memory).expect("a flow");
+            of_program.attach(local, wake).expect("a flow")
+        }
     };
     let mut copy = [0; 2048];
     run.drive(true, || {

@@ -26,7 +26,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use upcall_runtime::net::{FlowMemory, FlowTerms, InterfaceSettings, UdpInterface};
+use upcall_runtime::net::{FlowTerms, InterfaceSettings, LentMemory, UdpInterface};
 use upcall_shm::wire::{FlowCounts, FlowStatus, OwnedInterfaceStatus};
 use upcall_sys::early_drop::Request;
 use upcall_sys::local::Connection;
@@ -39,6 +39,7 @@ use bounds::{
     DEPTHS_MAX, DEPTHS_OF_USER_MAX, FLOWS_OF_USER_MAX, FRAMES, FRAMES_OF_ALL_MAX,
     FRAMES_OF_USER_MAX, PORT_LEAST,
 };
+pub(crate) use exchange::BoundFlow;
 use exchange::{Command, Exchange};
 pub(crate) use refusal::FlowRefusal;
 pub(crate) use thread::Closed;
@@ -131,8 +132,9 @@ impl Networks {
         self.flows.len()
     }
 
-    /// Opens a flow on the interface `name`. Returns its number, its memory, and the path of its
-    /// packets in one sentence. Blocks: see the module's head.
+    /// Opens a flow on the interface `name` with `memory`, which has the form of `terms`. Returns
+    /// what its program needs, and the path of its packets in one sentence. Blocks: see the head of
+    /// the module.
     ///
     /// # Errors
     /// See [`FlowRefusal`]. Then nothing has changed.
@@ -140,27 +142,29 @@ impl Networks {
         &mut self,
         name: &str,
         terms: FlowTerms,
-        asker: Asker,
+        (asker, memory): (Asker, LentMemory),
         programs: &mut XdpPrograms,
-    ) -> Result<(u32, FlowMemory, String), FlowRefusal> {
-        let terms = self.checked(name, terms, asker)?;
+    ) -> Result<(BoundFlow, String), FlowRefusal> {
+        self.check(name, &terms, asker)?;
         let index = interface::index(name).map_err(FlowRefusal::Missing)?;
         let terms = on_interface(terms, index, &asker)?;
         let is_new = self.own(name, index, programs)?;
         let Some(owned) = self.owned.get(name) else { return Err(FlowRefusal::Silent) };
-        let command = Command::Bind { session: asker.session, terms };
+        let memory = Box::new(memory);
+        let command = Command::Bind { session: asker.session, terms, memory };
         match owned.exchange.ask(command, asker.session) {
-            Ok((number, memory)) => {
+            Ok(bound) => {
+                let (_, local, _) = bound;
                 let held = Held {
                     asker,
                     interface: name.to_owned(),
-                    local: memory.local(),
-                    frames: memory.frames().frames,
+                    local,
+                    frames: frames_of(&terms),
                     waiting: waiting_max(&terms),
                 };
                 let path = owned.path.clone();
                 self.flows.insert(asker.session, held);
-                Ok((number, memory, path))
+                Ok((bound, path))
             }
             Err(refusal) => {
                 if is_new {
@@ -226,22 +230,24 @@ impl Networks {
         (self.owned.values().map(owned).collect(), self.flows.iter().map(flow).collect())
     }
 
-    /// Checks what a peer has sent, apart from its address.
-    fn checked(
+    /// Checks what a peer has sent, apart from its address, and whether it may have one more flow.
+    ///
+    /// # Errors
+    /// See [`FlowRefusal`].
+    pub(crate) fn check(
         &self,
         name: &str,
-        terms: FlowTerms,
+        terms: &FlowTerms,
         asker: Asker,
-    ) -> Result<FlowTerms, FlowRefusal> {
+    ) -> Result<(), FlowRefusal> {
         if !self.names.iter().any(|known| known == name) {
             return Err(FlowRefusal::NoInterface { known: self.names.clone() });
         }
-        refusal::check(&terms)?;
+        refusal::check(terms)?;
         if asker.uid != 0 && (1..PORT_LEAST).contains(&terms.local.port()) {
             return Err(FlowRefusal::Port { least: PORT_LEAST });
         }
-        let waiting = waiting_max(&terms);
-        let frames = terms.form.receive_slots + terms.form.transmit_slots;
+        let (waiting, frames) = (waiting_max(terms), frames_of(terms));
         let of_user = || self.flows.values().filter(|held| held.asker.uid == asker.uid);
         if of_user().count() >= FLOWS_OF_USER_MAX {
             return Err(FlowRefusal::FlowsOfUser { most: FLOWS_OF_USER_MAX });
@@ -258,7 +264,7 @@ impl Networks {
             || here().map(|held| held.waiting).sum::<u32>() + waiting > DEPTHS_MAX
             || self.flows.values().map(|held| held.frames).sum::<u32>() + frames
                 > FRAMES_OF_ALL_MAX;
-        if is_full { Err(FlowRefusal::Full) } else { Ok(terms) }
+        if is_full { Err(FlowRefusal::Full) } else { Ok(()) }
     }
 
     /// Makes sure that a network thread has the interface. Returns whether it was just started.
@@ -310,6 +316,11 @@ impl Drop for Networks {
         names.iter().for_each(|name| self.close(name));
         self.finish();
     }
+}
+
+/// The frames of a flow with checked terms.
+fn frames_of(terms: &FlowTerms) -> u32 {
+    terms.form.receive_slots + terms.form.transmit_slots
 }
 
 /// The most datagrams of a flow that wait for their eligible times.

@@ -2,10 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "flows/memory.rs"]
+mod memory;
+#[path = "flows/raw.rs"]
+mod raw;
+
 use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -15,13 +19,9 @@ use upcall_runtime::net::{
     FlowCause, FlowError, FlowForm, FlowRequest, OpenFlowError, Quota, Share, UdpFlow,
 };
 use upcall_runtime::status::status;
-use upcall_shm::wire::{
-    FlowCounts, FlowReply, FlowShare, InterfaceDrops, MESSAGE_BYTES_MAX, OpenFlow, ToDaemon,
-    ToDomain,
-};
-use upcall_sys::local::{Connection, Received};
-use upcall_sys::memfd::SharedMapping;
-use upcall_sys::readiness::{Direction, wait_until};
+use upcall_shm::wire::{FlowCounts, InterfaceDrops};
+
+use raw::Raw;
 
 const ECHO: u16 = 7007;
 const OURS: &str = "10.97.0.1";
@@ -122,10 +122,15 @@ struct Served {
 
 impl Served {
     fn start() -> Served {
+        Served::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut Config)) -> Served {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("upcall.sock");
         let mut config = Config::new(socket.clone(), vec![0]);
         config.interfaces = vec!["ours".to_owned()];
+        change(&mut config);
         let daemon = Daemon::start(config).unwrap();
         let stopper = daemon.stopper();
         let serve = move || {
@@ -151,46 +156,6 @@ fn request(port: u16) -> FlowRequest {
         receive: None,
         send: Share::Weight(1),
         form: FlowForm { receive_slots: 64, transmit_slots: 64 },
-    }
-}
-
-/// The memory of a flow in the hands of a program that does not use the library: the area and the
-/// four queues, and the socket of wake-ups. The flow ends with the connection.
-struct Raw {
-    connection: Connection,
-    memory: Vec<SharedMapping>,
-    _wake: OwnedFd,
-}
-
-impl Raw {
-    fn open(socket: &Path, port: u16) -> Raw {
-        let connection = Connection::connect(socket).unwrap();
-        let request = OpenFlow {
-            interface: "ours".to_owned(),
-            local: SocketAddr::new(OURS.parse().unwrap(), port),
-            receive: None,
-            send: FlowShare::Weight(1),
-            receive_slots: 64,
-            transmit_slots: 64,
-        };
-        connection.send(&ToDaemon::OpenFlow(request).encode(), &[]).unwrap();
-        assert!(wait_until(connection.as_fd(), Direction::Readable, None).unwrap());
-        let mut buffer = [0; MESSAGE_BYTES_MAX];
-        let Received { len, mut fds } = connection.receive(&mut buffer).unwrap();
-        let reply = ToDomain::decode(&buffer[..len]).unwrap();
-        assert!(matches!(reply, ToDomain::Flow(FlowReply::Opened(_))), "{reply:?}");
-        let map = |fd: OwnedFd| {
-            let bytes = rustix::fs::fstat(&fd).unwrap().st_size;
-            SharedMapping::from_fd(fd, usize::try_from(bytes).unwrap()).unwrap()
-        };
-        let _wake = fds.pop().unwrap();
-        Raw { connection, memory: fds.into_iter().map(map).collect(), _wake }
-    }
-
-    /// Whether the daemon has closed the flow.
-    fn is_closed(&self) -> bool {
-        let peeked = self.connection.peek(&mut [0]);
-        !matches!(peeked, Err(error) if error.is_would_block())
     }
 }
 

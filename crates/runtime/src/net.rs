@@ -36,6 +36,7 @@
 //!
 //! [`Owner::with_host`] makes an owner with addresses of its own.
 
+mod apart;
 mod choice;
 mod device;
 mod file;
@@ -53,6 +54,7 @@ mod program;
 mod udp_device;
 mod xdp;
 
+pub use apart::{FlowMemory, FlowOffer, LentMemory};
 pub use choice::{Choice, Chosen, Redirect, choose};
 pub use device::{Area, Device, DeviceDrops, DeviceError, HEADROOM_BYTES, area};
 pub use file::FileDevice;
@@ -62,8 +64,8 @@ pub use interface::{InterfaceError, InterfaceSettings, UdpInterface};
 pub use memory::MemoryDevice;
 pub use open::{FlowCause, FlowRequest, OpenFlowError};
 pub use owner::{
-    Checksums, FlowCounts, FlowMemory, FlowTerms, KernelPaths, Owner, OwnerCounts, OwnerError,
-    OwnerSettings, Paths,
+    Checksums, FlowCounts, FlowTerms, KernelPaths, Owner, OwnerCounts, OwnerError, OwnerSettings,
+    Paths,
 };
 pub use packet_ring::PacketRingDevice;
 pub use port::{BATCH_FRAMES, Port, Sent};

@@ -3,6 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "support/lent.rs"]
+mod lent;
+
 use std::net::{IpAddr, SocketAddr};
 
 use upcall_core::time::{Instant, Span};
@@ -12,6 +15,8 @@ use upcall_runtime::net::{
     NoteKind, Owner, OwnerError, OwnerSettings, Paths, Port, Quota, Received, Share, Spread,
     UdpFlow, area,
 };
+
+use lent::lent;
 
 const FORM: FrameForm = FrameForm { frames: 1024, size: FrameSize::Half };
 const MTU: u16 = 1500;
@@ -101,8 +106,10 @@ fn datagrams_are_echoed_unchanged_over_a_faulty_wire() {
         for (is_v4, echoed) in [true, false].into_iter().zip(&mut echoed) {
             let (slot, mut flow) = one.bind(terms(1, is_v4, 5004)).unwrap();
             // The program of another process, as the owner has it.
-            let (_, memory) = two.bind_apart(terms(2, is_v4, 7)).unwrap();
-            let mut echo = memory.attach().unwrap();
+            let local = terms(2, is_v4, 7);
+            let (memory, of_program) = lent(local.form);
+            let (_, wake) = two.bind_apart(local, memory).unwrap();
+            let mut echo = of_program.attach(local.local, wake).unwrap();
             let peer = SocketAddr::new(address(2, is_v4), 7);
             let mut number = 0;
             for us in (0..4_000_000).step_by(100) {
@@ -277,7 +284,8 @@ fn an_address_has_one_flow_and_a_closed_flow_leaves_nothing() {
     let [mut one, _two] = owners(LinkSpec::new(0, Span::ZERO), 3, None);
     let (slot, flow) = one.bind(terms(1, true, 5004)).unwrap();
     assert!(one.bind(terms(1, true, 5004)).is_err());
-    assert!(one.bind_apart(terms(1, true, 5004)).is_err());
+    let taken = terms(1, true, 5004);
+    assert!(one.bind_apart(taken, lent(taken.form).0).is_err());
     let odd = FlowForm { receive_slots: 3, transmit_slots: 64 };
     assert!(one.bind(FlowTerms { form: odd, ..terms(1, true, 5005) }).is_err());
     let greedy = FlowForm { receive_slots: 4, transmit_slots: 4096 };
@@ -296,13 +304,16 @@ fn an_address_has_one_flow_and_a_closed_flow_leaves_nothing() {
 #[test]
 fn there_are_no_more_flows_than_there_may_be_and_a_free_slot_is_taken_again() {
     let [mut one, _two] = owners(LinkSpec::new(0, Span::ZERO), 3, None);
-    let mut bind = |port| one.bind_apart(terms(1, true, port)).map(|(slot, _)| slot);
-    let slots: Vec<u32> = (5000..5016).map(|port| bind(port).unwrap()).collect();
+    let bind = |one: &mut TestOwner, port| {
+        let terms = terms(1, true, port);
+        one.bind_apart(terms, lent(terms.form).0).map(|(slot, _)| slot)
+    };
+    let slots: Vec<u32> = (5000..5016).map(|port| bind(&mut one, port).unwrap()).collect();
     assert!(slots.iter().copied().eq(0..16));
-    assert!(matches!(bind(5016), Err(OwnerError::Bind(BindError::Full))));
+    assert!(matches!(bind(&mut one, 5016), Err(OwnerError::Bind(BindError::Full))));
     one.unbind(7);
-    assert_eq!(one.bind_apart(terms(1, true, 5016)).unwrap().0, 7);
-    assert!(one.bind_apart(terms(1, true, 5017)).is_err());
+    assert_eq!(bind(&mut one, 5016).unwrap(), 7);
+    assert!(bind(&mut one, 5017).is_err());
     assert!(is_whole(one));
 }
 

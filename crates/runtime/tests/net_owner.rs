@@ -2,12 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "support/lent.rs"]
+mod lent;
 #[path = "support/own_network.rs"]
 mod own_network;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use lent::lent;
 use own_network::{
     ECHO, Peer, echo_server, in_own_network, move_into, namespace, run, serve_echo, wait_for,
 };
@@ -85,8 +88,10 @@ fn a_flow_and_the_kernel_exchange_datagrams() {
             let [ours, theirs]: [IpAddr; 2] = [ours, theirs].map(|it| it.parse().unwrap());
             let peer = SocketAddr::new(theirs, ECHO);
             let (slot, mut flow) = interface.bind(terms(SocketAddr::new(ours, PORT))).unwrap();
-            let (_, memory) = interface.bind_apart(terms(SocketAddr::new(ours, 0))).unwrap();
-            let mut apart = memory.attach().unwrap();
+            let any_port = terms(SocketAddr::new(ours, 0));
+            let (memory, of_program) = lent(any_port.form);
+            let (_, local, wake) = interface.bind_apart(any_port, memory).unwrap();
+            let mut apart = of_program.attach(local, wake).unwrap();
             let most = 1500 - 8 - if ours.is_ipv4() { 20 } else { 40 };
             for length in [0, 1, 17, 64, 500, most] {
                 let bytes: Vec<u8> =

@@ -208,6 +208,8 @@ pub enum ToDaemon {
     PacketQuota(PacketQuotaRequest),
     /// A request for a flow. Sent by a process that is not a domain.
     OpenFlow(OpenFlow),
+    /// The memory of the flow was taken: sealed, with all pages and the queues.
+    TakeFlow,
 }
 
 /// A message from the daemon.
@@ -292,7 +294,7 @@ pub enum ToDomain {
     Program(ProgramReply),
     /// The reply to [`ToDaemon::PacketQuota`].
     PacketQuota(PacketQuotaReply),
-    /// The reply to [`ToDaemon::OpenFlow`].
+    /// The reply to [`ToDaemon::OpenFlow`] and [`ToDaemon::TakeFlow`].
     Flow(FlowReply),
 }
 
@@ -330,6 +332,7 @@ impl ToDaemon {
             ToDaemon::Program(request) => request.encode(),
             ToDaemon::PacketQuota(request) => request.encode(),
             ToDaemon::OpenFlow(request) => request.encode(),
+            ToDaemon::TakeFlow => encode(flow::TAKE, &[], &[]),
         }
     }
 
@@ -389,8 +392,9 @@ impl ToDaemon {
                 cpu: narrow(cpu, content)?,
                 share_ppm: narrow(share_ppm, content)?,
             }),
+            (flow::TAKE, []) => Ok(ToDaemon::TakeFlow),
             (INSPECT, []) => Ok(ToDaemon::Inspect),
-            (1..=9 | INSPECT, _) => Err(content),
+            (1..=9 | INSPECT | flow::TAKE, _) => Err(content),
             _ => Err(WireError::Kind { found: kind }),
         }
         .and_then(|message| if texts.is_empty() { Ok(message) } else { Err(content) })

@@ -28,8 +28,25 @@
 //! Mappings made before (3) stay writable, including the creator's own. After (3) no process can
 //! make a writable mapping, whatever descriptor it holds. That includes the creator after a
 //! restart.
+//!
+//! Step (3) waits while another holder of the descriptor writes to the file or punches a hole. A
+//! hostile one can make that last for good: it writes from memory whose faults it handles itself.
+//! So a process that must not wait lets the other one seal, and only looks at the seals:
+//!
+//! ```text
+//!  offers                          takes
+//!  (1) OfferedMapping::create
+//!           ---- fd ------------->
+//!                                  (2) from_fd, populate, seal_future_writes
+//!           <--- "taken" ---------
+//!  (3) accept: sealed? all pages?
+//! ```
+//!
+//! After (3) no page goes away, because sealed memory cannot be punched. All pages are charged to
+//! the process that took the memory, however long it keeps them.
 
 mod error;
+mod offered;
 mod pages;
 mod read_only;
 mod seals;
@@ -38,5 +55,6 @@ mod shared;
 mod tests;
 
 pub use error::MapError;
+pub use offered::OfferedMapping;
 pub use read_only::ReadOnlyMapping;
 pub use shared::SharedMapping;

@@ -5,7 +5,8 @@
 pub(crate) const FLOWS_MAX: u32 = 128;
 /// The most flows of a user on all interfaces: an eighth, so that one user leaves room for others.
 pub(super) const FLOWS_OF_USER_MAX: usize = 16;
-/// The most frames of a user's flows: 16 MiB, which the daemon's memory group is charged for.
+/// The most frames of a user's flows: 16 MiB. The kernel charges the programs for them, and the
+/// daemon locks them in memory until their flows end.
 pub(super) const FRAMES_OF_USER_MAX: u32 = 8192;
 /// The most frames of the flows of all users, 128 MiB: what 8 users may have.
 pub(super) const FRAMES_OF_ALL_MAX: u32 = 65_536;

@@ -6,12 +6,14 @@
 //! preempted in the middle.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use upcall_core::time::Span;
-use upcall_runtime::net::{FlowMemory, FlowTerms, InterfaceError};
+use upcall_runtime::net::{FlowTerms, InterfaceError, LentMemory};
 use upcall_shm::wire::{FlowCounts, InterfaceDrops, OwnedInterfaceStatus};
+use upcall_sys::wake_socket::WakeReceiver;
 
 use super::bounds::FLOWS_MAX;
 use super::refusal::FlowRefusal;
@@ -25,12 +27,15 @@ const LOOK: Duration = Duration::from_micros(200);
 /// What the server wants.
 #[derive(Debug)]
 pub(super) enum Command {
-    Bind { session: u64, terms: FlowTerms },
+    Bind { session: u64, terms: FlowTerms, memory: Box<LentMemory> },
     Unbind { session: u64 },
 }
 
+/// The number of a flow, its address with its port, and the end of its wake-ups.
+pub(crate) type BoundFlow = (u32, SocketAddr, WakeReceiver);
+
 /// The reply to a bind.
-pub(super) type Bound = Result<(u32, FlowMemory), InterfaceError>;
+pub(super) type Bound = Result<BoundFlow, InterfaceError>;
 
 /// See the module's head.
 #[derive(Debug, Default)]
@@ -96,11 +101,7 @@ impl Exchange {
     }
 
     /// Gives a command to bind, and waits for the reply: about two periods.
-    pub(super) fn ask(
-        &self,
-        command: Command,
-        session: u64,
-    ) -> Result<(u32, FlowMemory), FlowRefusal> {
+    pub(super) fn ask(&self, command: Command, session: u64) -> Result<BoundFlow, FlowRefusal> {
         self.order(command);
         let until = clock::now() + REPLY_WITHIN;
         loop {

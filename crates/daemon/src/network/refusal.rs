@@ -4,7 +4,8 @@ use core::fmt;
 use std::net::IpAddr;
 
 use upcall_runtime::net::{
-    BindError, FlowTerms, InterfaceError, OwnerError, ProgramError, Quota as FlowQuota, Share,
+    BindError, FlowError, FlowTerms, InterfaceError, OwnerError, ProgramError, Quota as FlowQuota,
+    Share,
 };
 use upcall_shm::quota_page::{Quota, QuotaError};
 use upcall_shm::wire::FlowCause;
@@ -61,6 +62,8 @@ pub(crate) enum FlowRefusal {
     Weight,
     /// The quota is beyond all bounds.
     Quota(QuotaError),
+    /// There is no memory to offer, or the program has not taken it as it must.
+    Memory(FlowError),
 }
 
 /// Checks numbers that a peer has sent.
@@ -122,6 +125,7 @@ impl FlowRefusal {
             | FlowRefusal::Depth
             | FlowRefusal::Weight
             | FlowRefusal::Quota(_) => FlowCause::Terms,
+            FlowRefusal::Memory(_) => FlowCause::Memory,
         }
     }
 }
@@ -172,6 +176,7 @@ impl fmt::Display for FlowRefusal {
             FlowRefusal::Depth => f.write_str("a depth of packets is at least 1"),
             FlowRefusal::Weight => f.write_str("a weight is at least 1"),
             FlowRefusal::Quota(error) => error.fmt(f),
+            FlowRefusal::Memory(error) => write!(f, "the memory of the flow: {error}"),
         }
     }
 }
@@ -184,6 +189,7 @@ impl core::error::Error for FlowRefusal {
             FlowRefusal::Interface(error) => Some(error),
             FlowRefusal::Thread(error) => Some(error),
             FlowRefusal::Quota(error) => Some(error),
+            FlowRefusal::Memory(error) => Some(error),
             _ => None,
         }
     }

@@ -16,7 +16,8 @@
 //! 3. Some commands of the server, and the counts for it, if the server does not have the lock.
 //!
 //! It never waits for the server or for a program. System calls of the device do not block. Those
-//! of a bind take some 0.1 ms. Those for a path wait while the kernel changes its interfaces.
+//! of a bind take some 0.1 ms, and those of an end about 1.2 ms for 16 MiB. Those for a path wait
+//! while the kernel changes its interfaces.
 
 use std::io;
 use std::sync::Arc;
@@ -192,9 +193,9 @@ impl NetworkThread {
         match command {
             // The server knows that it has failed.
             Command::Bind { .. } if self.has_failed => {}
-            Command::Bind { session, terms } => {
-                let bound = self.interface.bind_apart(terms);
-                if let Ok((slot, _)) = &bound {
+            Command::Bind { session, terms, memory } => {
+                let bound = self.interface.bind_apart(terms, *memory);
+                if let Ok((slot, ..)) = &bound {
                     self.flows.push((session, *slot));
                 }
                 self.replies.push((session, bound));

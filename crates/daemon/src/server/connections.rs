@@ -145,6 +145,7 @@ impl Daemon {
             domain: None,
             program: None,
             has_packet_quotas: false,
+            offered_flow: None,
             has_flow: false,
             status_reply: None,
             heard_at: clock::now(),

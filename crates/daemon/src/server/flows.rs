@@ -4,11 +4,11 @@
 //! who may connect may ask: a flow gets what comes for an address and port of its own, as a socket
 //! of that user would.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use upcall_core::time::Span;
-use upcall_runtime::net::{FlowForm, FlowMemory, FlowTerms, Quota, Share};
+use upcall_runtime::net::{FlowForm, FlowOffer, FlowTerms, FrameSize, Quota, Share};
 use upcall_shm::wire::{
     FlowCause, FlowQuota, FlowReply, FlowShare, OpenFlow, OpenedFlow, ToDomain,
 };
@@ -17,21 +17,27 @@ use super::daemon::Daemon;
 use super::event::DaemonEvent;
 use super::names::shown;
 use super::packet_quotas::is_in_own_network;
-use super::session::SessionEnd;
+use super::session::{OfferedFlow, SessionEnd};
 use crate::network::report::NetworkReport;
-use crate::network::{Asker, Closed, FlowRefusal};
+use crate::network::{Asker, BoundFlow, Closed, FlowRefusal};
 
-/// Descriptors of a flow, twice five for a moment, two of wake-ups and the kernel socket, and of a
-/// new interface.
-const DESCRIPTORS: u64 = 26;
+/// Descriptors of an offer.
+const OFFER_DESCRIPTORS: u64 = 5;
+/// Descriptors of a flow apart from its memory: two of wake-ups and the kernel socket, and those of
+/// a new interface.
+const DESCRIPTORS: u64 = 16;
 
 impl Daemon {
-    pub(super) fn open_flow(&mut self, session: u64, request: &OpenFlow) -> Result<(), SessionEnd> {
+    /// Offers the memory of a flow. Nothing else happens before the program has taken it: a program
+    /// that does not is silent ([`Session::keeps_a_place`]), and its connection ends.
+    ///
+    /// [`Session::keeps_a_place`]: super::session::Session::keeps_a_place
+    pub(super) fn offer_flow(&mut self, session: u64, request: OpenFlow) -> Result<(), SessionEnd> {
         let Some(client) = self.sessions.get(&session) else { return Ok(()) };
         if client.domain.is_some() {
             return Err(SessionEnd("a domain asked for a flow".to_owned()));
         }
-        if client.has_flow {
+        if client.has_flow || client.offered_flow.is_some() {
             return Err(SessionEnd("it asked for a second flow".to_owned()));
         }
         let (uid, pid) = (client.credentials.uid, client.credentials.pid);
@@ -39,20 +45,51 @@ impl Daemon {
             let cause = FlowCause::OtherNamespace;
             return self.refuse_flow(session, cause, reason);
         }
+        if !self.make_room(OFFER_DESCRIPTORS, Some(session)) {
+            return self.refuse_for_descriptors(session);
+        }
+        let (asker, terms) = (Asker { session, uid, pid }, terms_of(&request));
+        let interface = request.interface;
+        let offer = self.networks.check(&interface, &terms, asker).and_then(|()| {
+            FlowOffer::create(terms.form, FrameSize::Half).map_err(FlowRefusal::Memory)
+        });
+        match offer {
+            Ok(offer) => {
+                let frame_bytes = offer.frames().size as u32;
+                let offered = ToDomain::Flow(FlowReply::Offered { frame_bytes });
+                self.send(session, &offered, &offer.fds())?;
+                if let Some(client) = self.sessions.get_mut(&session) {
+                    client.offered_flow = Some(OfferedFlow { interface, terms, offer });
+                }
+                Ok(())
+            }
+            Err(refusal) => self.refuse(session, &interface, &refusal),
+        }
+    }
+
+    /// Opens the flow whose memory the program has taken.
+    pub(super) fn open_flow(&mut self, session: u64) -> Result<(), SessionEnd> {
+        let Some(client) = self.sessions.get_mut(&session) else { return Ok(()) };
+        if client.domain.is_some() {
+            return Err(SessionEnd("a domain asked for a flow".to_owned()));
+        }
+        let (uid, pid) = (client.credentials.uid, client.credentials.pid);
+        let offered = client.offered_flow.take();
+        let OfferedFlow { interface, terms, offer } =
+            offered.ok_or("it took a flow that it was not offered")?;
         if !self.make_room(DESCRIPTORS, Some(session)) {
-            let reason = "the daemon has too few descriptors left".to_owned();
-            return self.refuse_flow(session, FlowCause::Full, reason);
+            return self.refuse_for_descriptors(session);
         }
         let asker = Asker { session, uid, pid };
-        let terms = terms_of(request);
-        let opened = self.networks.open(&request.interface, terms, asker, &mut self.xdp_programs);
+        let memory = offer.accept().map_err(FlowRefusal::Memory);
+        let opened = memory.and_then(|memory| {
+            self.networks.open(&interface, terms, (asker, memory), &mut self.xdp_programs)
+        });
         self.take_closed_interfaces();
         match opened {
-            Ok((flow, memory, path)) => self.pass_on(asker, flow, &memory, path),
+            Ok((flow, path)) => self.pass_on(asker, flow, path),
             Err(refusal) => {
-                let interface = shown(&request.interface);
-                let reason = format!("interface {interface}: {refusal}");
-                self.refuse_flow(session, refusal.cause(), reason)?;
+                self.refuse(session, &interface, &refusal)?;
                 match refusal {
                     // A late reply belongs to this session.
                     FlowRefusal::Silent => Err(SessionEnd("its interface has failed".to_owned())),
@@ -60,6 +97,21 @@ impl Daemon {
                 }
             }
         }
+    }
+
+    fn refuse(
+        &mut self,
+        session: u64,
+        interface: &str,
+        refusal: &FlowRefusal,
+    ) -> Result<(), SessionEnd> {
+        let reason = format!("interface {}: {refusal}", shown(interface));
+        self.refuse_flow(session, refusal.cause(), reason)
+    }
+
+    fn refuse_for_descriptors(&mut self, session: u64) -> Result<(), SessionEnd> {
+        let reason = "the daemon has too few descriptors left".to_owned();
+        self.refuse_flow(session, FlowCause::Full, reason)
     }
 
     fn refuse_flow(
@@ -72,33 +124,22 @@ impl Daemon {
         self.send(session, &ToDomain::Flow(FlowReply::Refused { cause, reason }), &[])
     }
 
-    /// Passes the memory of a flow to its program.
+    /// Tells a program that its flow is open.
     fn pass_on(
         &mut self,
         asker: Asker,
-        flow: u32,
-        memory: &FlowMemory,
+        (flow, local, wake): BoundFlow,
         path: String,
     ) -> Result<(), SessionEnd> {
         let Asker { session, uid, pid } = asker;
         if let Some(client) = self.sessions.get_mut(&session) {
             client.has_flow = true;
         }
-        let (local, form, frames) = (memory.local(), memory.form(), memory.frames());
         // Relaxed: a count.
         self.attached_ever.fetch_add(1, Ordering::Relaxed);
         self.events.push(DaemonEvent::FlowOpened { uid, pid, local, path });
-        let opened = OpenedFlow {
-            flow,
-            local,
-            generation: memory.generation(),
-            frames: frames.frames,
-            frame_bytes: frames.size as u32,
-            receive_slots: form.receive_slots,
-            transmit_slots: form.transmit_slots,
-        };
-        let fds: [BorrowedFd<'_>; 6] = memory.fds();
-        self.send(session, &ToDomain::Flow(FlowReply::Opened(opened)), &fds)
+        let opened = ToDomain::Flow(FlowReply::Opened(OpenedFlow { flow, local }));
+        self.send(session, &opened, &[wake.as_fd()])
     }
 
     /// Ends the flow of a session.

@@ -89,7 +89,8 @@ impl Daemon {
             }
             ToDaemon::Program(request) => self.handle_program_request(session, request),
             ToDaemon::PacketQuota(request) => self.handle_packet_quota_request(session, request),
-            ToDaemon::OpenFlow(request) => self.open_flow(session, &request),
+            ToDaemon::OpenFlow(request) => self.offer_flow(session, request),
+            ToDaemon::TakeFlow => self.open_flow(session),
         }
     }
 

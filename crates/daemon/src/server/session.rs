@@ -8,6 +8,7 @@ use core::num::NonZeroU64;
 use std::sync::Arc;
 
 use upcall_core::time::Instant;
+use upcall_runtime::net::{FlowOffer, FlowTerms};
 use upcall_shm::DomainId;
 use upcall_sys::local::{Connection, Credentials};
 use upcall_sys::memfd::SharedMapping;
@@ -31,6 +32,8 @@ pub(super) struct Session {
     pub(super) program: Option<u64>,
     /// Whether packet quotas end with this connection.
     pub(super) has_packet_quotas: bool,
+    /// The flow whose memory the program has not taken yet. It keeps no place.
+    pub(super) offered_flow: Option<OfferedFlow>,
     /// Whether a flow ends with this connection.
     pub(super) has_flow: bool,
     /// The reply to an inspector that is being sent.
@@ -39,6 +42,13 @@ pub(super) struct Session {
     pub(super) heard_at: Instant,
     /// Whether its process has ended. Its last messages are still read.
     pub(super) has_exited: bool,
+}
+
+/// A flow whose program has its memory and has not taken it yet.
+pub(super) struct OfferedFlow {
+    pub(super) interface: String,
+    pub(super) terms: FlowTerms,
+    pub(super) offer: FlowOffer,
 }
 
 /// The domain of a session.

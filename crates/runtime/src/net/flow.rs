@@ -29,10 +29,13 @@ use upcall_sys::local::Connection;
 use upcall_sys::memfd::{MapError, SharedMapping};
 use upcall_sys::wake_socket::WakeReceiver;
 
-use super::device::{Area, DeviceError};
+use super::device::Area;
 
 /// One queue of a flow in memory of its own.
 pub(super) type Ring = SharedMapping;
+
+/// The number that tells a queue from earlier ones in its memory. Here each queue has new memory.
+pub(super) const GENERATION: u64 = 1;
 
 /// How a flow is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,22 +64,33 @@ pub(super) struct Rings {
 
 impl Rings {
     /// New queues for frames of `frames`. Allocates memory.
-    pub(super) fn create(
+    pub(super) fn create(form: FlowForm, frames: FrameForm) -> Result<Rings, FlowError> {
+        let rings = RING_NAMES.into_iter().zip(ring_bytes(form));
+        let mut memory = Vec::new();
+        for (name, bytes) in rings {
+            memory.push(SharedMapping::create(name, bytes)?);
+        }
+        Rings::of(memory, form, frames)
+    }
+
+    /// New queues in four pieces of memory, in the order of [`RING_NAMES`]. They are all 0.
+    pub(super) fn of(
+        memory: impl IntoIterator<Item = Ring>,
         form: FlowForm,
         frames: FrameForm,
-        generation: u64,
     ) -> Result<Rings, FlowError> {
-        let ring = |name, slots| -> Result<Ring, FlowError> {
-            let memory = SharedMapping::create(name, queue::words(slots) * 8)?;
-            Queue::create(&memory, slots, frames, generation)?;
+        let mut memory = memory.into_iter();
+        let mut ring = |slots| -> Result<Ring, FlowError> {
+            let memory = memory.next().ok_or(FlowError::NoRoom)?;
+            Queue::create(&memory, slots, frames, GENERATION)?;
             Ok(memory)
         };
         // What goes back fits, whatever the program does: there are no more frames than slots.
         Ok(Rings {
-            receive: ring("upcall receive", form.receive_slots)?,
-            received: ring("upcall received", form.receive_slots)?,
-            transmit: ring("upcall transmit", form.transmit_slots)?,
-            transmitted: ring("upcall transmitted", form.transmit_slots)?,
+            receive: ring(form.receive_slots)?,
+            received: ring(form.receive_slots)?,
+            transmit: ring(form.transmit_slots)?,
+            transmitted: ring(form.transmit_slots)?,
         })
     }
 
@@ -95,6 +109,17 @@ impl Rings {
             transmitted: again(&self.transmitted)?,
         })
     }
+}
+
+/// The names of the queues' memory.
+pub(super) const RING_NAMES: [&str; 4] =
+    ["upcall receive", "upcall received", "upcall transmit", "upcall transmitted"];
+
+/// The bytes of the queues, in the order of [`RING_NAMES`].
+pub(super) fn ring_bytes(form: FlowForm) -> [usize; 4] {
+    let FlowForm { receive_slots, transmit_slots } = form;
+    [receive_slots, receive_slots, transmit_slots, transmit_slots]
+        .map(|slots| queue::words(slots) * 8)
 }
 
 /// What arrived at a flow.
@@ -180,11 +205,10 @@ impl UdpFlow {
         local: SocketAddr,
         (area, alive): (Arc<Area>, Option<Arc<()>>),
         (rings, wake): (Rings, WakeReceiver),
-        generation: u64,
         free: impl IntoIterator<Item = u32>,
     ) -> Result<UdpFlow, FlowError> {
         let form = area.form();
-        let attach = |ring| Queue::attach(ring, form, generation);
+        let attach = |ring| Queue::attach(ring, form, GENERATION);
         Ok(UdpFlow {
             local,
             receive: attach(rings.receive)?.reader()?,
@@ -454,19 +478,6 @@ impl fmt::Debug for FlowError {
 }
 
 impl std::error::Error for FlowError {}
-
-impl FlowError {
-    /// Why there is no area.
-    pub(super) fn of_area(error: DeviceError) -> FlowError {
-        match error {
-            DeviceError::Map(error) => FlowError::Map(error),
-            DeviceError::Layout(error) => FlowError::Layout(error),
-            DeviceError::Fault(fault) => FlowError::Fault(fault),
-            DeviceError::Os(error) | DeviceError::Down(error) => FlowError::Map(error.into()),
-            DeviceError::Account(_) => FlowError::NoRoom,
-        }
-    }
-}
 
 impl From<PeerFault> for FlowError {
     fn from(fault: PeerFault) -> Self {

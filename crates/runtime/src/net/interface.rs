@@ -29,13 +29,13 @@ use upcall_sys::OsError;
 use upcall_sys::early_drop::{Destination, Mode, Request};
 use upcall_sys::interface;
 use upcall_sys::udp::UdpSocket;
+use upcall_sys::wake_socket::WakeReceiver;
 
+use super::apart::LentMemory;
 use super::choice::{Choice, Chosen, Redirect, choose};
 use super::device::{DeviceError, area};
 use super::flow::UdpFlow;
-use super::owner::{
-    Checksums, FlowMemory, FlowTerms, KernelPaths, Owner, OwnerError, OwnerSettings, Paths,
-};
+use super::owner::{Checksums, FlowTerms, KernelPaths, Owner, OwnerError, OwnerSettings, Paths};
 use super::port::Port;
 use super::program::{Program, ProgramError, flow_slot};
 use super::xdp::XdpDevice;
@@ -227,16 +227,21 @@ impl UdpInterface {
         Ok((slot, flow))
     }
 
-    /// Binds a flow of another process ([`Owner::bind_apart`]). Some system calls. Allocates.
+    /// Binds a flow of another process ([`Owner::bind_apart`]). Returns its number, its address
+    /// with its port, and the end of its wake-ups. Some system calls. Allocates.
     ///
     /// # Errors
     /// [`InterfaceError::Bind`]: another program has the port, or the address is not local.
     /// Otherwise as [`Owner::bind`], or the kernel's error.
-    pub fn bind_apart(&mut self, terms: FlowTerms) -> Result<(u32, FlowMemory), InterfaceError> {
+    pub fn bind_apart(
+        &mut self,
+        terms: FlowTerms,
+        memory: LentMemory,
+    ) -> Result<(u32, SocketAddr, WakeReceiver), InterfaceError> {
         let (terms, socket) = reserve(terms)?;
-        let (slot, memory) = self.owner.bind_apart(terms)?;
+        let (slot, wake) = self.owner.bind_apart(terms, memory)?;
         self.steer(slot, terms, socket)?;
-        Ok((slot, memory))
+        Ok((slot, terms.local, wake))
     }
 
     /// Closes a flow. Its packets go to the kernel again.

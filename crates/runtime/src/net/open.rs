@@ -6,20 +6,22 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use upcall_core::time::Span;
 use upcall_proto::quota::Quota;
 use upcall_proto::transmit::Share;
-use upcall_shm::frames::{FrameForm, FrameSize};
+use upcall_shm::frames::FrameSize;
 use upcall_shm::wire::{
     FLOW_DESCRIPTORS, FlowQuota, FlowReply, FlowShare, OpenFlow, OpenedFlow, ToDaemon, ToDomain,
 };
 
 pub use upcall_shm::wire::FlowCause;
 
+use super::apart::FlowMemory;
 use super::flow::{FlowError, FlowForm, UdpFlow};
-use super::owner::{FlowMemory, FlowTerms};
+use super::owner::FlowTerms;
 use crate::clock;
 use crate::daemon_fault::DaemonFault;
 use crate::status::{StatusError, ask_for_fds, connect};
@@ -73,7 +75,7 @@ impl FlowRequest {
 impl UdpFlow {
     /// Asks the daemon with the socket `daemon` for a flow. Blocks until the daemon answers, at
     /// most 10 s: about 0.1 s for the first flow of an interface, some milliseconds for another.
-    /// Allocates.
+    /// Takes the memory of all frames at once. Allocates.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -96,23 +98,40 @@ impl UdpFlow {
         let until = clock::now() + ANSWER_WITHIN;
         let connection = connect(daemon, until)?;
         let message = ToDaemon::OpenFlow(on_the_wire(request));
-        let (reply, fds) = ask_for_fds(&connection, &message, until)?;
-        let opened = match reply {
-            ToDomain::Flow(FlowReply::Opened(opened)) => opened,
-            ToDomain::Flow(FlowReply::Refused { cause, reason }) => {
-                return Err(OpenFlowError::Refused { cause, reason });
+        let (reply, fds) = granted(ask_for_fds(&connection, &message, until)?)?;
+        let (size, fds) = match (&reply, <[OwnedFd; FLOW_DESCRIPTORS]>::try_from(fds)) {
+            (FlowReply::Offered { frame_bytes: 2048 }, Ok(fds)) => (FrameSize::Half, fds),
+            (FlowReply::Offered { frame_bytes: 4096 }, Ok(fds)) => (FrameSize::Page, fds),
+            _ => return Err(out_of_place(reply)),
+        };
+        let memory = FlowMemory::take(fds, request.form, size)?;
+        let (reply, fds) = granted(ask_for_fds(&connection, &ToDaemon::TakeFlow, until)?)?;
+        match (&reply, <[OwnedFd; 1]>::try_from(fds)) {
+            (FlowReply::Opened(OpenedFlow { local, .. }), Ok([wake]))
+                if is_asked(request, *local) =>
+            {
+                Ok(memory.attach(*local, wake.into())?.kept_by(connection))
             }
-            other => return Err(StatusError::from(DaemonFault::out_of_place(other)).into()),
-        };
-        let frames = checked(request, &opened);
-        let (Some(frames), Ok(fds)) = (frames, <[_; FLOW_DESCRIPTORS]>::try_from(fds)) else {
-            let other = ToDomain::Flow(FlowReply::Opened(opened));
-            return Err(StatusError::from(DaemonFault::out_of_place(other)).into());
-        };
-        let generation = opened.generation;
-        let memory = FlowMemory::from_fds(fds, opened.local, request.form, frames, generation)?;
-        Ok(memory.attach()?.kept_by(connection))
+            _ => Err(out_of_place(reply)),
+        }
     }
+}
+
+/// The reply, unless it is a refusal.
+fn granted(
+    (reply, fds): (ToDomain, Vec<OwnedFd>),
+) -> Result<(FlowReply, Vec<OwnedFd>), OpenFlowError> {
+    match reply {
+        ToDomain::Flow(FlowReply::Refused { cause, reason }) => {
+            Err(OpenFlowError::Refused { cause, reason })
+        }
+        ToDomain::Flow(reply) => Ok((reply, fds)),
+        other => Err(StatusError::from(DaemonFault::out_of_place(other)).into()),
+    }
+}
+
+fn out_of_place(reply: FlowReply) -> OpenFlowError {
+    StatusError::from(DaemonFault::out_of_place(ToDomain::Flow(reply))).into()
 }
 
 fn on_the_wire(request: &FlowRequest) -> OpenFlow {
@@ -135,20 +154,10 @@ fn on_the_wire(request: &FlowRequest) -> OpenFlow {
     }
 }
 
-/// The frames of a flow that is as it was asked for. `None`: it is another.
-fn checked(request: &FlowRequest, opened: &OpenedFlow) -> Option<FrameForm> {
-    let FlowForm { receive_slots, transmit_slots } = request.form;
-    let local = request.local;
-    let is_asked = (opened.receive_slots, opened.transmit_slots) == (receive_slots, transmit_slots)
-        && opened.local.ip() == local.ip().to_canonical()
-        && [0, opened.local.port()].contains(&local.port())
-        && Some(opened.frames) == receive_slots.checked_add(transmit_slots);
-    let size = match opened.frame_bytes {
-        2048 => FrameSize::Half,
-        4096 => FrameSize::Page,
-        _ => return None,
-    };
-    is_asked.then_some(FrameForm { frames: opened.frames, size })
+/// Whether a flow with the address `local` is as it was asked for.
+fn is_asked(request: &FlowRequest, local: SocketAddr) -> bool {
+    local.ip() == request.local.ip().to_canonical()
+        && [0, local.port()].contains(&request.local.port())
 }
 
 /// Why a flow was not opened.
@@ -208,28 +217,12 @@ mod tests {
 
     #[test]
     fn a_flow_that_is_not_as_asked_is_refused() {
-        let request = FlowRequest::new("eth1", "10.0.0.2:0".parse().unwrap());
-        let good = OpenedFlow {
-            flow: 0,
-            local: "10.0.0.2:40000".parse().unwrap(),
-            generation: 1,
-            frames: 320,
-            frame_bytes: 2048,
-            receive_slots: 256,
-            transmit_slots: 64,
-        };
-        let form = FrameForm { frames: 320, size: FrameSize::Half };
-        assert_eq!(checked(&request, &good), Some(form));
-        for wrong in [
-            OpenedFlow { local: "10.0.0.3:40000".parse().unwrap(), ..good },
-            OpenedFlow { frames: 319, ..good },
-            OpenedFlow { frame_bytes: 8192, ..good },
-            OpenedFlow { receive_slots: 512, ..good },
-            OpenedFlow { transmit_slots: 0, ..good },
-        ] {
-            assert_eq!(checked(&request, &wrong), None, "{wrong:?}");
-        }
-        let other_port = FlowRequest { local: "10.0.0.2:5004".parse().unwrap(), ..request };
-        assert_eq!(checked(&other_port, &good), None);
+        let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let request = FlowRequest::new("eth1", address("10.0.0.2:0"));
+        assert!(is_asked(&request, address("10.0.0.2:40000")));
+        assert!(!is_asked(&request, address("10.0.0.3:40000")));
+        let other_port = FlowRequest { local: address("10.0.0.2:5004"), ..request };
+        assert!(!is_asked(&other_port, address("10.0.0.2:40000")));
+        assert!(is_asked(&other_port, address("10.0.0.2:5004")));
     }
 }

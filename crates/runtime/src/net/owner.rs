@@ -29,7 +29,6 @@ mod paths;
 
 pub use counts::{FlowCounts, OwnerCounts};
 pub use error::OwnerError;
-pub use lent::FlowMemory;
 pub use paths::{KernelPaths, Paths};
 
 use std::net::SocketAddr;
@@ -45,11 +44,13 @@ use upcall_proto::schedule::{PacketSchedule, Service};
 use upcall_proto::transmit::{Share, Spread, TransmitOrder};
 use upcall_shm::frames::Descriptor;
 use upcall_sys::interface::Interface;
+use upcall_sys::wake_socket::WakeReceiver;
 
+use super::apart::LentMemory;
 use super::device::{Area, Device, DeviceError};
 use super::flow::{FlowForm, UdpFlow};
 use super::port::{BATCH_FRAMES, Port, Sent};
-use lent::{Flow, Memory};
+use lent::Flow;
 
 /// The longest frame in bytes: the greatest frame of an area, with all tags.
 const FRAME_BYTES_MAX: usize = 4096 + 4 * TAGS_MAX;
@@ -155,7 +156,6 @@ pub struct Owner<D> {
     /// The one copy of the frame that is looked at.
     packet: Box<[u8]>,
     counts: OwnerCounts,
-    generation: u64,
     /// The flow whose program is woken first in the next call.
     first_shown: usize,
     /// Whether it closed a flow by itself since [`Owner::take_closed`].
@@ -186,7 +186,6 @@ impl<D: Device> Owner<D> {
             sent: Vec::with_capacity(sent_max),
             packet: vec![0; FRAME_BYTES_MAX].into(),
             counts: OwnerCounts::default(),
-            generation: 0,
             first_shown: 0,
             has_closed: false,
         }
@@ -251,8 +250,7 @@ impl<D: Device> Owner<D> {
     pub fn bind(&mut self, terms: FlowTerms) -> Result<(u32, UdpFlow), OwnerError> {
         let slot = self.reserve(terms)?;
         let FlowTerms { local, form, .. } = terms;
-        let generation = self.next_generation();
-        let made = Flow::shared(local, form, generation, &mut self.port, slot);
+        let made = Flow::shared(local, form, &mut self.port, slot);
         match made {
             Ok((flow, end)) => {
                 self.begin(slot, terms, flow);
@@ -266,19 +264,23 @@ impl<D: Device> Owner<D> {
         }
     }
 
-    /// Binds a flow of another process, which gets an area of its own. Returns its number, and the
-    /// memory to pass to that process. Allocates.
+    /// Binds a flow of another process, which has the area and the queues of `memory`. Their form
+    /// counts, not that of `terms`. Returns its number, and the end of its wake-ups to pass to that
+    /// process. Allocates.
     ///
     /// # Errors
-    /// As [`Owner::bind`].
-    pub fn bind_apart(&mut self, terms: FlowTerms) -> Result<(u32, FlowMemory), OwnerError> {
+    /// The address is taken, there are as many flows as there may be, or there is no descriptor for
+    /// wake-ups.
+    pub fn bind_apart(
+        &mut self,
+        terms: FlowTerms,
+        memory: LentMemory,
+    ) -> Result<(u32, WakeReceiver), OwnerError> {
         let slot = self.reserve(terms)?;
-        let generation = self.next_generation();
-        let size = self.port.area().form().size;
-        match Flow::apart(terms.local, terms.form, generation, size, slot) {
-            Ok((flow, memory)) => {
+        match Flow::apart(terms.local, memory, slot) {
+            Ok((flow, wake)) => {
                 self.begin(slot, terms, flow);
-                Ok((slot, memory))
+                Ok((slot, wake))
             }
             Err(error) => {
                 self.table.unbind(destination(terms.local));
@@ -299,10 +301,6 @@ impl<D: Device> Owner<D> {
             self.release(arrived.part.frame);
         }
         self.port.account().flow_is_gone(slot);
-        if let Memory::Apart { area, .. } = &flow.memory {
-            // The program may keep the area, but not the owner's memory. No error is known.
-            let _ = area.memory().discard();
-        }
         // Packets with headers that the device has not taken: those of the flow were just freed.
         let mut at = 0;
         self.outgoing.retain(|_| {
@@ -389,11 +387,6 @@ impl<D: Device> Owner<D> {
         self.order.bind(slot, terms.send);
         self.flows[slot as usize] = Some(flow);
         self.last = None;
-    }
-
-    fn next_generation(&mut self) -> u64 {
-        self.generation += 1;
-        self.generation
     }
 
     /// Frees a frame that the owner has.

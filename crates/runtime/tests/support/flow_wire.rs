@@ -1,5 +1,8 @@
 //! An owner with one flow, and the end of a modelled wire that sends to it.
 
+#[path = "lent.rs"]
+mod lent;
+
 use std::net::SocketAddr;
 
 use upcall_core::time::{Instant, Span};
@@ -8,6 +11,8 @@ use upcall_runtime::net::{
     Checksums, Descriptor, FlowForm, FlowTerms, FrameForm, FrameSize, KernelPaths, LinkSpec,
     MemoryDevice, Owner, OwnerSettings, Paths, Port, Share, Spread, UdpFlow, area,
 };
+
+use lent::lent;
 
 pub const LOCAL: &str = "10.0.0.2:5004";
 pub const PEER: &str = "10.0.0.1:7007";
@@ -41,8 +46,9 @@ impl Wire {
         let (slot, flow) = match apart {
             false => owner.bind(terms).unwrap(),
             true => {
-                let (slot, memory) = owner.bind_apart(terms).unwrap();
-                (slot, memory.attach().unwrap())
+                let (memory, of_program) = lent(form);
+                let (slot, wake) = owner.bind_apart(terms, memory).unwrap();
+                (slot, of_program.attach(address(LOCAL), wake).unwrap())
             }
         };
         // The device has frames to receive into from here on.

@@ -2,29 +2,34 @@
 //!
 //! ```text
 //!   client (no domain)                            daemon
-//!   OpenFlow        ------------------------->    (binds the address on its interface)
-//!                   <-------------------------    Opened with six descriptors: frames, receive,
-//!                                                 received, transmit, transmitted, and the socket
-//!                                                 of wake-ups; or Refused
+//!   OpenFlow        ------------------------->
+//!                   <-------------------------    Offered with five descriptors: frames, receive,
+//!                                                 received, transmit, transmitted; or Refused
+//!   (maps the memory, makes all pages and the queues, and seals it)
+//!   TakeFlow        ------------------------->    (binds the address on its interface)
+//!                   <-------------------------    Opened with the socket of wake-ups; or Refused
 //! ```
 //!
-//! A connection has one flow at most. The flow is closed when the connection is.
+//! A connection has one flow at most. The flow is closed when the connection is. A client that does
+//! not send `TakeFlow` has no flow, and is a silent one.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::frame::{WireError, encode, flag, narrow};
 
-/// The kind of the request.
+/// The kinds of the requests.
 pub(super) const OPEN: u32 = 80;
+pub(super) const TAKE: u32 = 81;
 
 const OPENED: u32 = 80;
 const REFUSED: u32 = 81;
+const OFFERED: u32 = 82;
 /// The kinds of the replies.
-pub(super) const REPLIES: core::ops::RangeInclusive<u32> = OPENED..=REFUSED;
+pub(super) const REPLIES: core::ops::RangeInclusive<u32> = OPENED..=OFFERED;
 
-/// How many descriptors come with [`FlowReply::Opened`].
-pub const FLOW_DESCRIPTORS: usize = 6;
+/// How many descriptors come with [`FlowReply::Offered`].
+pub const FLOW_DESCRIPTORS: usize = 5;
 
 /// How many datagrams a flow gets (docs/decisions/0024-network.md, section 1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,16 +78,6 @@ pub struct OpenedFlow {
     pub flow: u32,
     /// Its address, with its port.
     pub local: SocketAddr,
-    /// Tells its queues from others.
-    pub generation: u64,
-    /// Frames of its area.
-    pub frames: u32,
-    /// Bytes of each.
-    pub frame_bytes: u32,
-    /// As asked.
-    pub receive_slots: u32,
-    /// As asked.
-    pub transmit_slots: u32,
 }
 
 /// Why there is no flow, in one word.
@@ -107,12 +102,19 @@ pub enum FlowCause {
     NotLocal = 8,
     /// The caller is in another network namespace.
     OtherNamespace = 9,
+    /// The caller has not taken the memory as it must, or there is none.
+    Memory = 10,
 }
 
 /// A reply about a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlowReply {
-    /// The flow is open. Comes with [`FLOW_DESCRIPTORS`] descriptors.
+    /// The memory of the flow, which is not open yet. Comes with [`FLOW_DESCRIPTORS`] descriptors.
+    Offered {
+        /// Bytes of a frame of its area. There is a frame for each slot that was asked for.
+        frame_bytes: u32,
+    },
+    /// The flow is open. Comes with a descriptor, the socket of wake-ups.
     Opened(OpenedFlow),
     /// There is no flow.
     Refused {
@@ -275,7 +277,7 @@ impl OpenFlow {
 
 impl FlowCause {
     /// All causes.
-    pub const ALL: [FlowCause; 9] = [
+    pub const ALL: [FlowCause; 10] = [
         FlowCause::NoRight,
         FlowCause::NoInterface,
         FlowCause::Interface,
@@ -285,6 +287,7 @@ impl FlowCause {
         FlowCause::Terms,
         FlowCause::NotLocal,
         FlowCause::OtherNamespace,
+        FlowCause::Memory,
     ];
 
     /// The cause with this number in a message; `None`: there is none.
@@ -296,20 +299,10 @@ impl FlowCause {
 impl FlowReply {
     pub(super) fn encode(&self) -> Vec<u8> {
         match self {
-            FlowReply::Opened(opened) => {
-                let [high, low, port] = address_words(opened.local);
-                let words = [
-                    opened.flow.into(),
-                    high,
-                    low,
-                    port,
-                    opened.generation,
-                    opened.frames.into(),
-                    opened.frame_bytes.into(),
-                    opened.receive_slots.into(),
-                    opened.transmit_slots.into(),
-                ];
-                encode(OPENED, &words, &[])
+            FlowReply::Offered { frame_bytes } => encode(OFFERED, &[u64::from(*frame_bytes)], &[]),
+            FlowReply::Opened(OpenedFlow { flow, local }) => {
+                let [high, low, port] = address_words(*local);
+                encode(OPENED, &[u64::from(*flow), high, low, port], &[])
             }
             FlowReply::Refused { cause, reason } => {
                 encode(REFUSED, &[u64::from(*cause as u32)], &[reason])
@@ -325,27 +318,12 @@ impl FlowReply {
         let content = WireError::Content { kind };
         let small = |word| narrow(word, content);
         match (kind, words) {
-            (
-                OPENED,
-                &[
-                    flow,
-                    high,
-                    low,
-                    port,
-                    generation,
-                    frames,
-                    frame_bytes,
-                    receive_slots,
-                    transmit_slots,
-                ],
-            ) => Ok(FlowReply::Opened(OpenedFlow {
+            (OFFERED, &[frame_bytes]) => {
+                Ok(FlowReply::Offered { frame_bytes: small(frame_bytes)? })
+            }
+            (OPENED, &[flow, high, low, port]) => Ok(FlowReply::Opened(OpenedFlow {
                 flow: small(flow)?,
                 local: address_of([high, low, port], content)?,
-                generation,
-                frames: small(frames)?,
-                frame_bytes: small(frame_bytes)?,
-                receive_slots: small(receive_slots)?,
-                transmit_slots: small(transmit_slots)?,
             })),
             (REFUSED, &[cause]) => Ok(FlowReply::Refused {
                 cause: FlowCause::of_number(small(cause)?).ok_or(content)?,

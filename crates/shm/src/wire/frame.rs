@@ -5,7 +5,7 @@ use core::fmt;
 use std::collections::VecDeque;
 
 /// Version of the messages.
-pub const PROTOCOL_VERSION: u32 = 11;
+pub const PROTOCOL_VERSION: u32 = 12;
 /// The greatest length of a message.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
 /// The greatest length of a text, in bytes.

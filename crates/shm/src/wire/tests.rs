@@ -48,6 +48,7 @@ fn from_domain() -> Vec<ToDaemon> {
     .chain(requests().into_iter().map(ToDaemon::Program))
     .chain(packet_quota_requests().into_iter().map(ToDaemon::PacketQuota))
     .chain(open_flows().into_iter().map(ToDaemon::OpenFlow))
+    .chain([ToDaemon::TakeFlow])
     .collect()
 }
 
@@ -133,18 +134,10 @@ fn open_flows() -> [OpenFlow; 2] {
     [paced, weighted]
 }
 
-fn flow_replies() -> [FlowReply; 2] {
-    let opened = OpenedFlow {
-        flow: 1,
-        local: "10.0.0.2:5004".parse().unwrap(),
-        generation: 2,
-        frames: 320,
-        frame_bytes: 2048,
-        receive_slots: 256,
-        transmit_slots: 64,
-    };
-    let cause = FlowCause::Taken;
-    [FlowReply::Opened(opened), FlowReply::Refused { cause, reason: "belegt".into() }]
+fn flow_replies() -> [FlowReply; 3] {
+    let opened = OpenedFlow { flow: 1, local: "10.0.0.2:5004".parse().unwrap() };
+    let refused = FlowReply::Refused { cause: FlowCause::Taken, reason: "belegt".into() };
+    [FlowReply::Opened(opened), refused, FlowReply::Offered { frame_bytes: 2048 }]
 }
 
 fn to_domain() -> Vec<ToDomain> {
@@ -428,15 +421,17 @@ fn the_messages_of_flows_have_fixed_bytes() {
     ];
     for (request, content) in open_flows().into_iter().zip(golden) {
         let bytes = ToDaemon::OpenFlow(request).encode();
-        assert_eq!(bytes[..8], [11u32, 80].map(u32::to_ne_bytes).concat());
+        assert_eq!(bytes[..8], [12u32, 80].map(u32::to_ne_bytes).concat());
         assert_eq!(bytes[16..], content);
     }
-    let opened = [1, high, low, 5004, 2, 320, 2048, 256, 64].map(u64::to_ne_bytes).concat();
-    for (reply, (kind, content)) in
-        flow_replies().into_iter().zip([(80, opened), (81, content(&[4], "belegt"))])
-    {
+    let taken = ToDaemon::TakeFlow.encode();
+    assert_eq!((&taken[..8], taken.len()), (&*[12u32, 81].map(u32::to_ne_bytes).concat(), 16));
+    let opened = [1, high, low, 5004].map(u64::to_ne_bytes).concat();
+    let offered = 2048u64.to_ne_bytes().to_vec();
+    let replies = [(80, opened), (81, content(&[4], "belegt")), (82, offered)];
+    for (reply, (kind, content)) in flow_replies().into_iter().zip(replies) {
         let bytes = ToDomain::Flow(reply).encode();
-        assert_eq!(bytes[..8], [11u32, kind].map(u32::to_ne_bytes).concat());
+        assert_eq!(bytes[..8], [12u32, kind].map(u32::to_ne_bytes).concat());
         assert_eq!(bytes[16..], content, "{kind}");
     }
     let owned = ToDomain::Status(status().remove(6)).encode();
@@ -446,9 +441,9 @@ fn the_messages_of_flows_have_fixed_bytes() {
     let words = [1, 2, 3, high, low, 5004, 4, 5, 14, 13, 6, 7, 8, 9, 10, 11, 12];
     assert_eq!(flow[16..], content(&words, "eth1"));
     let causes = FlowCause::ALL.map(|cause| cause as u32);
-    assert_eq!(causes, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    assert_eq!(causes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
     assert_eq!(causes.map(FlowCause::of_number), FlowCause::ALL.map(Some));
-    assert_eq!([0, 10, u32::MAX].map(FlowCause::of_number), [None; 3]);
+    assert_eq!([0, 11, u32::MAX].map(FlowCause::of_number), [None; 3]);
 }
 
 #[test]
@@ -550,7 +545,7 @@ proptest! {
         // The bytes also follow a valid beginning.
         let all: Vec<_> = from_domain().iter().map(ToDaemon::encode)
             .chain(to_domain().iter().map(ToDomain::encode)).collect();
-        prop_assert_eq!(all.len(), 45);
+        prop_assert_eq!(all.len(), 47);
         let mixed = [&all[at][..all[at].len() / 2], &bytes].concat();
         let _ = (ToDaemon::decode(&mixed), ToDomain::decode(&mixed));
     }

@@ -21,6 +21,10 @@ pub enum MapError {
         /// Expected size in bytes.
         expected: usize,
     },
+    /// The process that the memory was offered to has not sealed it.
+    Untaken,
+    /// The process that the memory was offered to has not made all its pages.
+    PagesMissing,
     /// A system call failed.
     Os(OsError),
 }
@@ -36,6 +40,12 @@ impl fmt::Display for MapError {
             ),
             MapError::Size { found, expected } => {
                 write!(f, "shared memory has {found} bytes, expected {expected}")
+            }
+            MapError::Untaken => f.write_str(
+                "offered memory is not sealed; expected a memfd with F_SEAL_FUTURE_WRITE",
+            ),
+            MapError::PagesMissing => {
+                f.write_str("offered memory lacks pages; expected all of them")
             }
             MapError::Os(error) => error.fmt(f),
         }

@@ -8,6 +8,11 @@ use std::os::fd::BorrowedFd;
 
 /// Bytes that [`Pages::map`] faults in.
 const POPULATED_BYTES: usize = 8192;
+/// Bytes that [`Pages::populate`] faults in at a time. Other threads may change their mappings in
+/// between.
+const POPULATE_STEP_BYTES: usize = 1 << 18;
+/// The smallest page of any target.
+const PAGE_BYTES_MIN: usize = 4096;
 
 /// Whole words of a file, in a shared mapping.
 #[derive(Debug)]
@@ -36,19 +41,32 @@ impl Pages {
         protection: ProtFlags,
     ) -> Result<Pages, OsError> {
         let populated = MapFlags::SHARED | MapFlags::POPULATE;
-        let (first, flags) = match bytes > POPULATED_BYTES {
-            true => (ProtFlags::empty(), MapFlags::SHARED),
-            false => (protection, populated),
-        };
+        if bytes <= POPULATED_BYTES {
+            return Pages::map_new(fd, bytes, protection, populated);
+        }
+        let pages = Pages::map_closed(fd, bytes)?;
+        pages.open(fd, protection, populated | MapFlags::FIXED)?;
+        Ok(pages)
+    }
+
+    /// As [`Pages::map`], without access. Makes no page. [`Pages::words`] must not be used before
+    /// [`Pages::allow_all`].
+    pub(super) fn map_closed(fd: BorrowedFd<'_>, bytes: usize) -> Result<Pages, OsError> {
+        Pages::map_new(fd, bytes, ProtFlags::empty(), MapFlags::SHARED)
+    }
+
+    fn map_new(
+        fd: BorrowedFd<'_>,
+        bytes: usize,
+        protection: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Pages, OsError> {
+        let any = core::ptr::null_mut();
         // SAFETY: a new mapping at an address that the kernel chooses changes no existing memory.
-        let start = unsafe { rustix::mm::mmap(core::ptr::null_mut(), bytes, first, flags, fd, 0) }
+        let start = unsafe { rustix::mm::mmap(any, bytes, protection, flags, fd, 0) }
             .map_err(OsError::of("mmap"))?;
         let start = NonNull::new(start.cast()).ok_or(OsError::new("mmap", libc::ENOMEM))?;
-        let pages = Pages { start, bytes };
-        if bytes > POPULATED_BYTES {
-            pages.open(fd, protection, populated | MapFlags::FIXED)?;
-        }
-        Ok(pages)
+        Ok(Pages { start, bytes })
     }
 
     /// Gives `protection` to pages that were mapped without access. There are more than
@@ -64,14 +82,49 @@ impl Pages {
         // longer, by the same pages of the same file. No reference to them exists yet.
         unsafe { rustix::mm::mmap(start, POPULATED_BYTES, protection, flags, fd, 0) }
             .map_err(OsError::of("mmap"))?;
-        let rest = MprotectFlags::from_bits_truncate(protection.bits());
-        // SAFETY: the range is the part of the mapping after `POPULATED_BYTES`. Only pages that
-        // could not be accessed change.
-        unsafe {
-            let start = start.byte_add(POPULATED_BYTES);
-            rustix::mm::mprotect(start, self.bytes - POPULATED_BYTES, rest)
+        self.allow_from(POPULATED_BYTES, protection)
+    }
+
+    /// Gives `protection` to all pages of [`Pages::map_closed`]. It must contain `READ`.
+    pub(super) fn allow_all(&self, protection: ProtFlags) -> Result<(), OsError> {
+        self.allow_from(0, protection)
+    }
+
+    fn allow_from(&self, from: usize, protection: ProtFlags) -> Result<(), OsError> {
+        let flags = MprotectFlags::from_bits_truncate(protection.bits());
+        let start = self.start.as_ptr().cast::<core::ffi::c_void>();
+        // SAFETY: the range is the part of the mapping after `from`, which is less than its length
+        // and a multiple of a page. Only pages that could not be accessed change.
+        unsafe { rustix::mm::mprotect(start.byte_add(from), self.bytes - from, flags) }
+            .map_err(OsError::of("mprotect"))
+    }
+
+    /// Whether the file has all pages in memory. Makes none. O(pages). Allocates.
+    pub(super) fn are_all_made(&self) -> Result<bool, OsError> {
+        // With longer pages the kernel leaves the rest as it is.
+        let mut made = vec![1u8; self.bytes.div_ceil(PAGE_BYTES_MIN)];
+        // SAFETY: exactly the range that `map` mapped, and a byte for each of its pages.
+        let result = unsafe {
+            libc::mincore(self.start.as_ptr().cast(), self.bytes, made.as_mut_ptr().cast())
+        };
+        if result != 0 {
+            return Err(OsError::last("mincore"));
         }
-        .map_err(OsError::of("mprotect"))
+        Ok(made.iter().all(|page| page & 1 == 1))
+    }
+
+    /// Faults all pages in for writing. O(pages).
+    pub(super) fn populate(&self) -> Result<(), OsError> {
+        for from in (0..self.bytes).step_by(POPULATE_STEP_BYTES) {
+            let bytes = POPULATE_STEP_BYTES.min(self.bytes - from);
+            // SAFETY: a part of the range that `map` mapped. The call changes no content.
+            unsafe {
+                let start = self.start.as_ptr().cast::<core::ffi::c_void>().byte_add(from);
+                rustix::mm::madvise(start, bytes, Advice::LinuxPopulateWrite)
+            }
+            .map_err(OsError::of("madvise(MADV_POPULATE_WRITE)"))?;
+        }
+        Ok(())
     }
 
     pub(super) fn as_ptr(&self) -> *const AtomicU64 {

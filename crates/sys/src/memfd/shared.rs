@@ -13,8 +13,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 /// Pages shared with other processes, readable and writable, until dropped.
 #[derive(Debug)]
 pub struct SharedMapping {
-    pages: Pages,
-    fd: OwnedFd,
+    pub(super) pages: Pages,
+    pub(super) fd: OwnedFd,
 }
 
 impl SharedMapping {
@@ -117,17 +117,13 @@ impl SharedMapping {
         self.pages.dont_fork()
     }
 
-    /// Gives the pages back to the system: all bytes are 0 then, for every holder. A page that is
-    /// touched later is charged to who touches it. So a peer that keeps the memory after its use
-    /// keeps none of this process's.
+    /// Makes all pages that no process has made yet, and faults all of them in. Their memory is
+    /// charged to this process. O(pages).
     ///
     /// # Errors
-    /// `EPERM` if the memory is sealed against writing.
-    pub fn discard(&self) -> Result<(), OsError> {
-        use rustix::fs::FallocateFlags;
-        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&self.fd, hole, 0, self.len() as u64)
-            .map_err(OsError::of("fallocate(PUNCH_HOLE)"))
+    /// `ENOMEM`. `EINVAL` before Linux 5.14.
+    pub fn populate(&self) -> Result<(), OsError> {
+        self.pages.populate()
     }
 
     /// Start of the memory, page aligned, valid while `self` lives.

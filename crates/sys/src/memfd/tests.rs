@@ -292,15 +292,68 @@ fn locked_kib(start: usize) -> Option<u64> {
     locked.split_whitespace().nth(1)?.parse().ok()
 }
 
+/// Gives a page of a mapping back to the system, for all holders.
+fn remove_page(mapping: &SharedMapping) -> Result<(), Errno> {
+    let start = mapping.as_ptr().cast_mut().cast();
+    // SAFETY: the first page of the mapping. Its words become 0, as if another process stored that.
+    unsafe { rustix::mm::madvise(start, 4096, rustix::mm::Advice::LinuxRemove) }
+}
+
+fn punch(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    use rustix::fs::FallocateFlags;
+    rustix::fs::fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4096)
+}
+
 #[test]
-fn discarded_memory_is_zero_for_every_holder() {
-    let memory = SharedMapping::create("upcall test", 1 << 16).unwrap();
-    let fd = memory.fd().try_clone_to_owned().unwrap();
-    let other = SharedMapping::from_fd(fd, memory.len()).unwrap();
-    memory.words().iter().for_each(|word| word.store(7, Relaxed));
-    memory.discard().unwrap();
-    assert!(other.words().iter().all(|word| word.load(Relaxed) == 0));
-    // It can be used again.
-    other.words()[9].store(5, Relaxed);
-    assert_eq!(memory.words()[9].load(Relaxed), 5);
+fn accepted_memory_cannot_be_punched() {
+    const BYTES: usize = (1 << 19) + 768;
+    let offered = OfferedMapping::create("upcall-test", BYTES).unwrap();
+    let fd = offered.fd().try_clone_to_owned().unwrap();
+    let taken = SharedMapping::from_fd(fd, BYTES).unwrap();
+    // Until the seal it can be.
+    taken.words()[0].store(1, Relaxed);
+    assert_eq!((remove_page(&taken), punch(taken.fd())), (Ok(()), Ok(())));
+    assert_eq!(taken.words()[0].load(Relaxed), 0);
+    taken.populate().unwrap();
+    taken.seal_future_writes().unwrap();
+    let accepted = offered.accept().unwrap();
+    taken.words().iter().for_each(|word| word.store(7, Relaxed));
+    assert_eq!((remove_page(&taken), punch(taken.fd())), (Err(Errno::PERM), Err(Errno::PERM)));
+    assert_eq!(punch(accepted.fd()), Err(Errno::PERM));
+    assert!(accepted.words().iter().all(|word| word.load(Relaxed) == 7));
+    accepted.words()[BYTES / 8 - 1].store(8, Relaxed);
+    assert_eq!(taken.words()[BYTES / 8 - 1].load(Relaxed), 8);
+}
+
+#[test]
+fn offered_memory_is_accepted_only_with_the_seal_and_all_pages() {
+    const BYTES: usize = 1 << 16;
+    // The page that stays without memory. `None`: each page is made.
+    let accept = |seals: bool, missing: Option<usize>| {
+        let offered = OfferedMapping::create("upcall-test", BYTES).unwrap();
+        let fd = offered.fd().try_clone_to_owned().unwrap();
+        let taken = SharedMapping::from_fd(fd, BYTES).unwrap();
+        taken.populate().unwrap();
+        if let Some(page) = missing {
+            let hole =
+                rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(taken.fd(), hole, 4096 * page as u64, 4096).unwrap();
+        }
+        if seals {
+            taken.seal_future_writes().unwrap();
+        }
+        offered.accept().map(|accepted| accepted.len())
+    };
+    assert_eq!(accept(true, None), Ok(BYTES));
+    assert_eq!(accept(false, None), Err(MapError::Untaken));
+    for page in [0, 7, 15] {
+        assert_eq!(accept(true, Some(page)), Err(MapError::PagesMissing), "page {page}");
+    }
+    // Nobody took it.
+    let offered = OfferedMapping::create("upcall-test", BYTES).unwrap();
+    assert_eq!(offered.accept().unwrap_err(), MapError::Untaken);
+    // It was sealed by who has no memory of it.
+    let offered = OfferedMapping::create("upcall-test", BYTES).unwrap();
+    rustix::fs::fcntl_add_seals(offered.fd(), SealFlags::FUTURE_WRITE | SealFlags::SEAL).unwrap();
+    assert_eq!(offered.accept().unwrap_err(), MapError::PagesMissing);
 }

@@ -1,25 +1,21 @@
 //! The owner's end of a flow: its queues, and the frames that it lent.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use upcall_core::time::{Instant, Span};
 use upcall_shm::PeerFault;
 use upcall_shm::frames::account::{AccountError, Holder};
-use upcall_shm::frames::queue::{Queue, Reader, Writer};
-use upcall_shm::frames::{
-    Account, Descriptor, FrameArea, FrameForm, FrameSize, HEADROOM_BYTES, Note,
-    queue as frame_queue,
-};
+use upcall_shm::frames::queue::{Reader, Writer};
+use upcall_shm::frames::{Account, Descriptor, HEADROOM_BYTES, Note};
 use upcall_shm::stream::Payload;
 use upcall_sys::clock::thread_cpu_ns;
-use upcall_sys::memfd::SharedMapping;
 use upcall_sys::wake_socket::{self, WakeReceiver, WakeSender};
 
 use super::counts::FlowCounts;
 use super::error::OwnerError;
-use crate::net::device::{Area, Device, area};
+use crate::net::apart::{LentMemory, OwnerEnds};
+use crate::net::device::{Area, Device};
 use crate::net::flow::{FlowError, FlowForm, Ring, Rings, UdpFlow};
 use crate::net::port::BATCH_FRAMES;
 use crate::net::port::Port;
@@ -39,7 +35,7 @@ pub(super) enum Memory {
     /// In the area of the port. Gone when the program has dropped its end.
     Shared(Weak<()>),
     /// In an area of its own.
-    Apart { area: Arc<Area>, account: Account },
+    Apart { area: Area, account: Account },
 }
 
 /// The owner's end of a flow.
@@ -98,12 +94,11 @@ impl Flow {
     pub(super) fn shared<D: Device>(
         local: SocketAddr,
         form: FlowForm,
-        generation: u64,
         port: &mut Port<D>,
         slot: u32,
     ) -> Result<(Flow, UdpFlow), OwnerError> {
         let frames = port.area().form();
-        let rings = Rings::create(form, frames, generation)?;
+        let rings = Rings::create(form, frames)?;
         let again = rings.again()?;
         let needed = form.transmit_slots;
         // Some stay for the packets of the host, and for what flows are told.
@@ -118,48 +113,42 @@ impl Flow {
         let (alive, area) = (Arc::new(()), port.shared_area());
         let memory = Memory::Shared(Arc::downgrade(&alive));
         let (wake, woken) = wake_socket::pair().map_err(FlowError::Os)?;
-        let end = UdpFlow::attach(local, (area, Some(alive)), (again, woken), generation, free)?;
-        Ok((Flow::new(local, form, (rings, frames, generation), (memory, wake))?, end))
+        let end = UdpFlow::attach(local, (area, Some(alive)), (again, woken), free)?;
+        let ends = OwnerEnds::attach(rings, frames)?;
+        Ok((Flow::new(local, form, ends, (memory, wake)), end))
     }
 
-    /// A flow in an area of its own, and the memory for its program.
+    /// A flow in an area of its own, and the end of its wake-ups for its program.
     pub(super) fn apart(
         local: SocketAddr,
-        form: FlowForm,
-        generation: u64,
-        size: FrameSize,
+        memory: LentMemory,
         slot: u32,
-    ) -> Result<(Flow, FlowMemory), FlowError> {
-        let frames = FrameForm { frames: form.receive_slots + form.transmit_slots, size };
-        let rings = Rings::create(form, frames, generation)?;
-        let again = rings.again()?;
-        let area = area(frames).map_err(FlowError::of_area)?;
-        let mut account = Account::new(frames.frames);
+    ) -> Result<(Flow, WakeReceiver), FlowError> {
+        let LentMemory { form, area, ends } = memory;
+        let mut account = Account::new(area.form().frames);
         // The lowest frames, as `FlowMemory::attach` expects.
         for _ in 0..form.transmit_slots {
             account.take(Holder::Flow(slot));
         }
         let (sender, wake) = wake_socket::pair().map_err(FlowError::Os)?;
-        let memory =
-            FlowMemory { local, form, frames, generation, area: area.clone(), rings, wake };
-        let (rings, own) = (again, (Memory::Apart { area, account }, sender));
-        Ok((Flow::new(local, form, (rings, frames, generation), own)?, memory))
+        let own = (Memory::Apart { area, account }, sender);
+        Ok((Flow::new(local, form, ends, own), wake))
     }
 
     fn new(
         local: SocketAddr,
         form: FlowForm,
-        (rings, frames, generation): (Rings, FrameForm, u64),
+        ends: OwnerEnds,
         (memory, wake): (Memory, WakeSender),
-    ) -> Result<Flow, FlowError> {
-        let attach = |ring| Queue::attach(ring, frames, generation);
-        Ok(Flow {
+    ) -> Flow {
+        let OwnerEnds { receive, received, transmit, transmitted } = ends;
+        Flow {
             local,
             memory,
-            receive: attach(rings.receive)?.writer()?,
-            received: attach(rings.received)?.reader()?,
-            transmit: attach(rings.transmit)?.reader()?,
-            transmitted: attach(rings.transmitted)?.writer()?,
+            receive,
+            received,
+            transmit,
+            transmitted,
             wake,
             must_wake: false,
             wakes_paid: Instant::ZERO,
@@ -172,7 +161,7 @@ impl Flow {
             has_quota: false,
             is_dirty: false,
             counts: FlowCounts::default(),
-        })
+        }
     }
 
     /// Whether the program of this process has dropped its end.
@@ -273,85 +262,5 @@ impl Flow {
         let share = Span::from_nanos(cost_ns.saturating_mul(WAKE_SHARE));
         self.wakes_paid = self.wakes_paid.max(now) + share;
         Span::from_nanos(cost_ns)
-    }
-}
-
-/// The memory of a flow for the program of another process: an area and four queues, and the socket
-/// on which it is woken.
-#[derive(Debug)]
-pub struct FlowMemory {
-    local: SocketAddr,
-    form: FlowForm,
-    frames: FrameForm,
-    generation: u64,
-    area: Arc<Area>,
-    rings: Rings,
-    wake: WakeReceiver,
-}
-
-impl FlowMemory {
-    /// The descriptors to pass on, in the order that [`FlowMemory::from_fds`] takes.
-    pub fn fds(&self) -> [BorrowedFd<'_>; 6] {
-        let Rings { receive, received, transmit, transmitted } = &self.rings;
-        let [area, wake] = [self.area.memory().fd(), self.wake.as_fd()];
-        [area, receive.fd(), received.fd(), transmit.fd(), transmitted.fd(), wake]
-    }
-
-    /// The memory behind descriptors of another process. Maps it. Allocates.
-    ///
-    /// # Errors
-    /// One of the first five is not sealed memory of the right size, or the numbers of slots and
-    /// frames do not fit each other.
-    pub fn from_fds(
-        fds: [OwnedFd; 6],
-        local: SocketAddr,
-        form: FlowForm,
-        frames: FrameForm,
-        generation: u64,
-    ) -> Result<FlowMemory, FlowError> {
-        if form.receive_slots.checked_add(form.transmit_slots) != Some(frames.frames) {
-            return Err(FlowError::NoRoom);
-        }
-        let [area, receive, received, transmit, transmitted, wake] = fds;
-        let wake = WakeReceiver::from(wake);
-        let area = SharedMapping::from_fd(area, frames.bytes())?;
-        let area = Arc::new(FrameArea::new(area, frames)?);
-        let ring = |fd, slots| SharedMapping::from_fd(fd, frame_queue::words(slots) * 8);
-        let rings = Rings {
-            receive: ring(receive, form.receive_slots)?,
-            received: ring(received, form.receive_slots)?,
-            transmit: ring(transmit, form.transmit_slots)?,
-            transmitted: ring(transmitted, form.transmit_slots)?,
-        };
-        Ok(FlowMemory { local, form, frames, generation, area, rings, wake })
-    }
-
-    /// Its address and port.
-    pub fn local(&self) -> SocketAddr {
-        self.local
-    }
-
-    /// The slots of its queues.
-    pub fn form(&self) -> FlowForm {
-        self.form
-    }
-
-    /// The number that tells the queues from others.
-    pub fn generation(&self) -> u64 {
-        self.generation
-    }
-
-    /// Number and size of the frames.
-    pub fn frames(&self) -> FrameForm {
-        self.frames
-    }
-
-    /// The program's end. Allocates.
-    ///
-    /// # Errors
-    /// The memory is not that of a flow.
-    pub fn attach(self) -> Result<UdpFlow, FlowError> {
-        let FlowMemory { local, form, generation, area, rings, wake, .. } = self;
-        UdpFlow::attach(local, (area, None), (rings, wake), generation, 0..form.transmit_slots)
     }
 }

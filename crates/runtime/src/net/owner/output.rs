@@ -130,7 +130,7 @@ impl<D: Device> Owner<D> {
         let Some(part) = flow.head else { return Ok(Built::Dropped) };
         let (area, account) = match &mut flow.memory {
             Memory::Shared(_) => self.port.area_and_account(),
-            Memory::Apart { area, account } => (&**area, account),
+            Memory::Apart { area, account } => (&*area, account),
         };
         // The account first: what the program does not have, it cannot send.
         let found = account.holder(part.frame);
