@@ -42,8 +42,9 @@ impl Quota {
     /// The quota of a receiver that takes a packet each `period`. The protocol activity runs each
     /// `processing_period`.
     ///
-    /// The rate is `inflation_ppm` millionths above that of the receiver (§4.4), and the depth is
-    /// the packets of a processing period and `burst` more (§4.5).
+    /// The rate is `inflation_ppm` millionths above that of the receiver
+    /// (proportional-share-1998 §4.4), and the depth is the packets of a processing period and
+    /// `burst` more (§4.5).
     pub fn of_receiver(
         period: Span,
         inflation_ppm: u32,

@@ -16,7 +16,9 @@ pub(super) const MTU_V6_MIN: u16 = 1280;
 /// An interface, as its owner describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostSettings {
-    /// The address of the device.
+    /// The link address from which packets are sent. Behind packet rings it is that of the
+    /// interface, else nothing arrives. Behind a TAP it is one that no other host has, also not the
+    /// kernel's end.
     pub link: LinkAddress,
     /// The greatest IP packet of the interface in bytes: at least 576, and 1280 with an address of
     /// IPv6.

@@ -384,7 +384,8 @@ impl UdpFlow {
     }
 
     /// Shows the owner what was released and sent since the last call. At most three stores. Call
-    /// it at the end of each upcall. [`UdpFlow::take`] calls it when it finds nothing.
+    /// it at the end of each upcall: what was sent leaves only after this call. What was released,
+    /// [`UdpFlow::take`] also shows when it finds nothing.
     pub fn flush(&mut self) {
         self.show_released();
         self.show_sent();

@@ -192,7 +192,8 @@ impl<D: Device> Owner<D> {
     }
 
     /// An owner with addresses of its own, which the kernel of this machine must not have: it
-    /// answers ARP, discovery and ping, and joins groups. `device` uses the frames of `area`, half
+    /// answers ARP, discovery and ping, and joins the groups that
+    /// [`Host::join`](super::host::Host::join) names. `device` uses the frames of `area`, half
     /// of them to receive into. Allocates all that it needs.
     ///
     /// ```no_run
@@ -208,8 +209,8 @@ impl<D: Device> Owner<D> {
     /// let host = HostSettings::new([2, 0, 0, 0, 0, 1], vec!["10.9.0.2/24".parse()?]);
     /// let mut owner = Owner::with_host(area, device, host, OwnerSettings::default())?;
     /// let (_, mut flow) = owner.bind(FlowTerms::new("10.9.0.2:7".parse()?))?;
-    /// // In a handler, in each period:
-    /// owner.process(clock::now(), 64)?;
+    /// // In a handler, in each period. It fails while the TAP is down: `ip link set upcall0 up`.
+    /// let _ = owner.process(clock::now(), 64);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -230,7 +231,8 @@ impl<D: Device> Owner<D> {
     /// [`Owner::input`] and then [`Owner::output`], of at most `most` packets each: 64 is a good
     /// number. Returns how many packets came and left. Call it once in each period of [`Spread`],
     /// with the time of [`clock::now`](crate::clock::now), before the handler takes datagrams. What
-    /// flows send goes out with the next call after [`UdpFlow::flush`].
+    /// flows send goes out with the next call after [`UdpFlow::flush`]. For an answer in the same
+    /// period, call [`Owner::input`], let the flows answer, and call [`Owner::output`].
     ///
     /// # Errors
     /// That of the device. Input and output were both tried, and the flows stay: an interface that

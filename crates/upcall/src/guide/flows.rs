@@ -38,18 +38,19 @@
 //!
 //! # A flow of the daemon
 //!
-//! The daemon is started with the interface: `upcalld --interfaces eth1 --access everyone`.
+//! Root starts the daemon with the interface: `upcalld --interfaces eth1 --access everyone`. A
+//! daemon of your own does not have it.
 //!
 //! ```no_run
 //! use upcall::activity::ActivityParams;
 //! use upcall::net::{FlowRequest, Quota, UdpFlow};
 //! use upcall::time::Span;
 //! use upcall::udp::{Receiver, ReceiverOptions};
-//! use upcall::{Attach, Config, Runtime, daemon_socket};
+//! use upcall::{Attach, Config, Runtime, system_daemon_socket};
 //!
-//! let socket = daemon_socket()?;
-//! // 200 datagrams a second; a tenth more, two at once and those of 10 ms may come. What is beyond
-//! // is dropped before it costs anything.
+//! let socket = system_daemon_socket();
+//! // A datagram each 5 ms, and a tenth more: 220 a second on average. At most 4 come ahead of
+//! // that: the 2 of 10 ms, and 2 more. What is beyond is dropped before it costs anything.
 //! let (period, together) = (Span::from_millis(5), Span::from_millis(10));
 //! let receive = Some(Quota::of_receiver(period, 100_000, 2, together));
 //! let request = FlowRequest { receive, ..FlowRequest::new("eth1", "10.0.0.2:5004".parse()?) };
@@ -62,12 +63,14 @@
 //! let need = ActivityParams::new(period, Span::from_micros(50)).batch(4);
 //! let voice = upcall.handler("voice", need, move |batch| {
 //!     while batch.remaining() > 0 && receiver.ready() && batch.proceed() {
-//!         if let Some(_datagram) = receiver.take() {
+//!         if let Some(datagram) = receiver.take() {
+//!             println!("{} bytes", datagram.payload.len());
 //!             receiver.processed();
 //!         }
 //!     }
 //! })?;
 //! upcall.run(voice)?;
+//! upcall.wait(&[voice], None);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -75,6 +78,10 @@
 //!   split. Two flows have two ports. A program that receives on the port that it sends from (RTP
 //!   with RTCP on one port, an echo) uses [`UdpFlow`] itself: [`UdpFlow::take`] and
 //!   [`UdpFlow::send`] of one handler.
+//! With [`UdpFlow`] itself (a [`Receiver`] or a [`Sender`] tells none of this):
+//!
+//! - **Sending** ends with [`UdpFlow::flush`](crate::net::UdpFlow::flush): datagrams leave after
+//!   it.
 //! - **Errors of peers** come as [`Received::Error`](crate::net::Received::Error): a port is
 //!   closed, or a packet is too long for the path.
 //! - **Wake-ups.** A program that does not look in each period waits for its flow:
