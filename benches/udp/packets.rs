@@ -1,4 +1,4 @@
-//! Part `packets`: what a packet costs its receiver, by five paths.
+//! Part `packets`: what a packet costs its receiver, by seven paths.
 //!
 //! A sender on another CPU floods one port. The receiver wakes each millisecond, takes all that has
 //! come, and sleeps again. It never polls, so its CPU time is that of packets and of 1000 wake-ups
@@ -15,7 +15,8 @@
 //! | ring | takes frames from the AF_XDP ring and gives them back; looks at no byte |
 //! | ring+read | the same, and copies each payload, as any program that uses it must read it |
 //! | recvmmsg | up to 64 datagrams a system call, with arrival times and the count of drops |
-//! | joined | the same with `UDP_GRO`: the kernel joins datagrams, up to 64 to one |
+//! | plain | the same without arrival times and the count of drops |
+//! | joined | as plain, with `UDP_GRO`: the kernel joins datagrams, up to 64 to one |
 //! | flow | the owner of the interface and a flow: headers, queue, copy of the payload |
 //! | apart | the flow of another process, in one thread here: one more copy, and no switch |
 //!
@@ -57,6 +58,7 @@ const CALM: Calm = Calm { tries_max: 3, stolen_ms_max: 10, wait_s_max: 10, ..Cal
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Recvmmsg,
+    Plain,
     Joined,
     Ring,
     RingAndRead,
@@ -68,6 +70,7 @@ impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Way::Recvmmsg => "recvmmsg",
+            Way::Plain => "plain",
             Way::Joined => "joined",
             Way::Ring => "ring",
             Way::RingAndRead => "ring+read",
@@ -78,8 +81,8 @@ impl fmt::Display for Way {
 }
 
 /// The order in which they are measured: the ring first, for the ratios.
-const WAYS: [Way; 6] =
-    [Way::Ring, Way::RingAndRead, Way::Recvmmsg, Way::Joined, Way::Flow, Way::Apart];
+const WAYS: [Way; 7] =
+    [Way::Ring, Way::RingAndRead, Way::Recvmmsg, Way::Plain, Way::Joined, Way::Flow, Way::Apart];
 
 /// Where the kernel works on received packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,15 +135,16 @@ pub fn measure(ms: u64, runs: u32, sizes: &[u32]) {
 fn notes(kernel: Kernel) -> &'static str {
     match kernel {
         Kernel::Counted => {
-            "All paths: the receiver looks 1000 times a second and never polls. All its CPU time from \
-             the first\npacket to the last counts, and that of the kernel's thread (kernel ns). \
-             recvmmsg: 64 datagrams a call,\nwith arrival times and drop counts. joined: by the \
-             receiver's kernel (UDP_GRO). apart: owner and flow in\none thread, so no switch between \
-             processes. veth copies for an XDP program (ring, flow, apart)."
+            "The receiver looks 1000 times a second on each path, and never polls. All of its CPU time \
+             counts\nfrom the first packet to the last, and that of the kernel's thread (kernel ns). \
+             recvmmsg: 64\ndatagrams a call, with arrival times and drop counts; plain: without these. \
+             joined: plain, and the\nreceiver's kernel joins datagrams (UDP_GRO). apart: owner and flow \
+             in one thread, so no switch\nbetween processes. For ring, flow and apart veth copies each \
+             packet before the XDP program."
         }
         Kernel::Apart => {
-            "As above, and what the kernel does before the socket or ring is not counted. joined: \
-             datagrams cross the\nvirtual wire as one packet, as on no real wire."
+            "As above, but what the kernel does before the socket or the ring does not count. joined: \
+             the\ndatagrams cross the virtual wire as one packet, as on no real wire."
         }
     }
 }
@@ -214,8 +218,7 @@ fn run(way: Way, kernel: Kernel, payload_bytes: u32, ms: u64) -> Row {
         run.wire.carry_joined();
     }
     match way {
-        Way::Recvmmsg => by_socket(&run, false),
-        Way::Joined => by_socket(&run, true),
+        Way::Recvmmsg | Way::Plain | Way::Joined => by_socket(&run, way),
         Way::Ring => by_ring(&run, false),
         Way::RingAndRead => by_ring(&run, true),
         Way::Flow => by_flow(&run, false),
@@ -260,11 +263,15 @@ impl Run {
     }
 }
 
-fn by_socket(run: &Run, joins: bool) -> Row {
+fn by_socket(run: &Run, way: Way) -> Row {
     let socket = UdpSocket::bind((OURS, PORT).into()).expect("a socket");
     socket.set_receive_buffer(64 << 20).expect("a buffer");
+    let joins = way == Way::Joined;
     if joins {
         socket.join_datagrams().expect("UDP_GRO");
+    }
+    if way != Way::Recvmmsg {
+        socket.omit_control().expect("setsockopt");
     }
     let mut batch = ReceiveBatch::new(64, if joins { 65536 } else { 2048 });
     let mut copy = [0; 2048];

@@ -61,7 +61,7 @@ const ALL: &[Stored] = &[
             "run --release -p upcall-cli --bin upcall -- bench livelock --flood 1k,10k,100k,1M",
         ],
     ),
-    stored("udp", 720, &["bench -p upcall-benches --bench udp"]),
+    stored("udp", 960, &["bench -p upcall-benches --bench udp"]),
     stored("simso", 60, &["bench -p upcall-benches --bench simso"]),
     stored(
         "conference",

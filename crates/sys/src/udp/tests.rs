@@ -7,6 +7,7 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 mod joining;
+mod without_control;
 
 const LOOPBACK: &str = "127.0.0.1:0";
 const LOOPBACK_6: &str = "[::1]:0";
