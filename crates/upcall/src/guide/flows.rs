@@ -21,11 +21,12 @@
 //! | interface of your process | 172 ns, 384 ns | the same; one process has the interface |
 //! | an address of your own | not measured | the kernel of this machine as a peer, but for TAP; duplicates of the address are only counted |
 //!
-//! The times are medians of three runs: what one flooded receiver spends on a datagram. They are
-//! `recvmmsg`, `apart` and `flow` of `docs/results/udp.txt` (2 x AMD EPYC, Linux 6.18, veth pair).
-//! The kernel's work before that ran on the sender's CPU and does not count. `apart` has daemon and
-//! program in one thread; between processes a switch is added. Decision 0024 (section 6) says what
-//! becomes of fragments in user space.
+//! The times are a first hint: medians of three runs in which the sender ran on the same CPU.
+//! `docs/results/README.md` says why no claim rests on them. They are `recvmmsg`, `apart` and
+//! `flow` of `docs/results/udp.txt` (2 x AMD EPYC, Linux 6.18, veth pair). The kernel's work before
+//! the socket or ring does not count. `apart` has daemon and program in one thread; between
+//! processes a switch is added. Decision 0024 (section 6) says what becomes of fragments in user
+//! space.
 //!
 //! - **Begin with a socket.** It needs no right, and the [firewall](#what-the-kernel-does-not-see)
 //!   sees it. [Chapter 3](super::udp) has it.
