@@ -75,6 +75,8 @@ pub fn exec(args: &ExecArgs) -> Result<Exit, Failure> {
         Ok(admitted) => admitted,
         Err(error) => {
             let refused = program_request::refusal(socket, error)?;
+            // Ends the daemon, so that the report comes last.
+            drop(own);
             return say_not_run(args, &name, &refused);
         }
     };

@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use upcall::clock;
@@ -29,6 +30,8 @@ pub struct OwnDaemon {
     child: Child,
     /// The lines that the daemon printed and this process passed on.
     printed: mpsc::Receiver<String>,
+    /// The thread that passes them on. `None`: there is none, or it was waited for.
+    passes_on: Option<JoinHandle<()>>,
     /// Whether a domain or a program of this process was attached. From then on the daemon ends by
     /// itself.
     attached: bool,
@@ -87,13 +90,15 @@ impl OwnDaemon {
                 Failure::new(format_args!("the daemon did not start: {error}")).because(error)
             })?;
         let (printed_in, printed) = mpsc::channel();
+        let mut passes_on = None;
         if let Some(stderr) = child.stderr.take() {
-            std::thread::Builder::new()
+            let thread = std::thread::Builder::new()
                 .name("upcall-daemon".into())
                 .spawn(move || pass_on(stderr, &printed_in))
                 .map_err(Failure::of_error)?;
+            passes_on = Some(thread);
         }
-        Ok(OwnDaemon { child, printed, attached: false })
+        Ok(OwnDaemon { child, printed, passes_on, attached: false })
     }
 
     /// Call this when the first domain, or the program, is attached.
@@ -110,6 +115,8 @@ impl Drop for OwnDaemon {
     fn drop(&mut self) {
         if !self.attached {
             let _ = (self.child.kill(), self.child.wait());
+            // The daemon has ended, so its lines do, and none follows what is printed next.
+            let _ = self.passes_on.take().map(JoinHandle::join);
             return;
         }
         let give_up = clock::now() + END_WITHIN;
