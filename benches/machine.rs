@@ -51,10 +51,15 @@ pub fn heading(bench: &str) -> String {
 /// The value that `percent` % of `samples` do not exceed, or 0 without samples. Sorts `samples`.
 pub fn percentile(samples: &mut [u64], percent: f64) -> u64 {
     samples.sort_unstable();
-    let rank = (samples.len() as f64 * percent / 100.0).ceil();
+    at_percent(samples, percent).unwrap_or_default()
+}
+
+/// The value that `percent` % of `sorted` do not exceed, by nearest rank. `None`: there is none.
+pub fn at_percent<T: Copy>(sorted: &[T], percent: f64) -> Option<T> {
+    let rank = (sorted.len() as f64 * percent / 100.0).ceil();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank in range")]
-    let rank = (rank as usize).clamp(1, samples.len().max(1));
-    samples.get(rank - 1).copied().unwrap_or_default()
+    let rank = (rank as usize).clamp(1, sorted.len().max(1));
+    sorted.get(rank - 1).copied()
 }
 
 /// The CPU to measure on: the last one that a runtime would use, or 0 if it is not known.

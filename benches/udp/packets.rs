@@ -39,7 +39,7 @@ use upcall::net::{
 };
 use upcall::time::{Instant, Span};
 use upcall_benches::calm::{Calm, Try, why_none_is_judged};
-use upcall_benches::{measured_cpu, smoke};
+use upcall_benches::{at_percent, measured_cpu, smoke};
 use upcall_sys::af_xdp::CopyMode;
 use upcall_sys::clock::{monotonic_ns, sleep_until_ns, thread_cpu_ns};
 use upcall_sys::early_drop::{Destination, EarlyDrop, Request};
@@ -192,14 +192,12 @@ fn measure_size(kernel: Kernel, payload_bytes: u32, ms: u64, runs: u32) {
 /// The median, and the 10th and 90th percentile by nearest rank.
 fn spread(values: impl Iterator<Item = f64>, digits: usize) -> String {
     let mut values: Vec<f64> = values.collect();
-    if values.is_empty() {
-        return "not measured".to_owned();
-    }
     values.sort_by(f64::total_cmp);
-    let [p10, p50, p90] = [10, 50, 90].map(|percent| {
-        let rank = (values.len() * percent).div_ceil(100).max(1);
-        values[rank - 1]
-    });
+    let [Some(p10), Some(p50), Some(p90)] =
+        [10.0, 50.0, 90.0].map(|percent| at_percent(&values, percent))
+    else {
+        return "not measured".to_owned();
+    };
     format!("median {p50:.digits$}, p10 {p10:.digits$}, p90 {p90:.digits$}")
 }
 

@@ -90,14 +90,11 @@ impl OwnDaemon {
                 Failure::new(format_args!("the daemon did not start: {error}")).because(error)
             })?;
         let (printed_in, printed) = mpsc::channel();
-        let mut passes_on = None;
-        if let Some(stderr) = child.stderr.take() {
-            let thread = std::thread::Builder::new()
-                .name("upcall-daemon".into())
-                .spawn(move || pass_on(stderr, &printed_in))
-                .map_err(Failure::of_error)?;
-            passes_on = Some(thread);
-        }
+        let passes_on = child.stderr.take().map(|stderr| {
+            let thread = std::thread::Builder::new().name("upcall-daemon".into());
+            thread.spawn(move || pass_on(stderr, &printed_in)).map_err(Failure::of_error)
+        });
+        let passes_on = passes_on.transpose()?;
         Ok(OwnDaemon { child, printed, passes_on, attached: false })
     }
 

@@ -36,8 +36,7 @@ pub struct FlowRequest {
     pub interface: String,
     /// Where its datagrams go, and where those that it sends come from: an address of the
     /// interface, an unspecified one for all of them, or a group, which the flow is in from the
-    /// start. Port 0: the daemon chooses a port. Below
-    /// 1024 the program needs to be root's.
+    /// start. Port 0: the daemon chooses a port. Below 1024 the program needs to be root's.
     pub local: SocketAddr,
     /// How many datagrams it receives, and how many may wait. `None`: all that fit its queue. Then
     /// a flood to its port takes time of all flows of the interface.

@@ -299,9 +299,11 @@ fn remove_page(mapping: &SharedMapping) -> Result<(), Errno> {
     unsafe { rustix::mm::madvise(start, 4096, rustix::mm::Advice::LinuxRemove) }
 }
 
-fn punch(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+/// As [`remove_page`], for the page with the number `page`, by a descriptor.
+fn punch(fd: BorrowedFd<'_>, page: u64) -> Result<(), Errno> {
     use rustix::fs::FallocateFlags;
-    rustix::fs::fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4096)
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(fd, hole, 4096 * page, 4096)
 }
 
 #[test]
@@ -312,14 +314,14 @@ fn accepted_memory_cannot_be_punched() {
     let taken = SharedMapping::from_fd(fd, BYTES).unwrap();
     // Until the seal it can be.
     taken.words()[0].store(1, Relaxed);
-    assert_eq!((remove_page(&taken), punch(taken.fd())), (Ok(()), Ok(())));
+    assert_eq!((remove_page(&taken), punch(taken.fd(), 0)), (Ok(()), Ok(())));
     assert_eq!(taken.words()[0].load(Relaxed), 0);
     taken.populate().unwrap();
     taken.seal_future_writes().unwrap();
     let accepted = offered.accept().unwrap();
     taken.words().iter().for_each(|word| word.store(7, Relaxed));
-    assert_eq!((remove_page(&taken), punch(taken.fd())), (Err(Errno::PERM), Err(Errno::PERM)));
-    assert_eq!(punch(accepted.fd()), Err(Errno::PERM));
+    assert_eq!((remove_page(&taken), punch(taken.fd(), 0)), (Err(Errno::PERM), Err(Errno::PERM)));
+    assert_eq!(punch(accepted.fd(), 0), Err(Errno::PERM));
     assert!(accepted.words().iter().all(|word| word.load(Relaxed) == 7));
     accepted.words()[BYTES / 8 - 1].store(8, Relaxed);
     assert_eq!(taken.words()[BYTES / 8 - 1].load(Relaxed), 8);
@@ -329,15 +331,13 @@ fn accepted_memory_cannot_be_punched() {
 fn offered_memory_is_accepted_only_with_the_seal_and_all_pages() {
     const BYTES: usize = 1 << 16;
     // The page that stays without memory. `None`: each page is made.
-    let accept = |seals: bool, missing: Option<usize>| {
+    let accept = |seals: bool, missing: Option<u64>| {
         let offered = OfferedMapping::create("upcall-test", BYTES).unwrap();
         let fd = offered.fd().try_clone_to_owned().unwrap();
         let taken = SharedMapping::from_fd(fd, BYTES).unwrap();
         taken.populate().unwrap();
         if let Some(page) = missing {
-            let hole =
-                rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-            rustix::fs::fallocate(taken.fd(), hole, 4096 * page as u64, 4096).unwrap();
+            punch(taken.fd(), page).unwrap();
         }
         if seals {
             taken.seal_future_writes().unwrap();

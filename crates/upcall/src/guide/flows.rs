@@ -62,10 +62,11 @@
 //! let daemon = Some(Attach { socket, name: "voice".into() });
 //! let mut upcall = Runtime::start(Config { daemon, ..Config::default() })?;
 //! let need = ActivityParams::new(period, Span::from_micros(50)).batch(4);
+//! let mut heard_bytes = 0;
 //! let voice = upcall.handler("voice", need, move |batch| {
 //!     while batch.remaining() > 0 && receiver.ready() && batch.proceed() {
 //!         if let Some(datagram) = receiver.take() {
-//!             println!("{} bytes", datagram.payload.len());
+//!             heard_bytes += datagram.payload.len();
 //!             receiver.processed();
 //!         }
 //!     }
@@ -79,6 +80,7 @@
 //!   split. Two flows have two ports. A program that receives on the port that it sends from (RTP
 //!   with RTCP on one port, an echo) uses [`UdpFlow`] itself: [`UdpFlow::take`] and
 //!   [`UdpFlow::send`] of one handler.
+//!
 //! With [`UdpFlow`] itself (a [`Receiver`] or a [`Sender`] tells none of this):
 //!
 //! - **Sending** ends with [`UdpFlow::flush`](crate::net::UdpFlow::flush): datagrams leave after
